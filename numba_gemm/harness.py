@@ -1,0 +1,341 @@
+"""The shared harness: every launch, grid and check of every rung goes through here.
+
+:func:`run` is the one way in.  It is handed a rung and knows none by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import operands
+from .problem import Problem
+from .target import TARGET, cuda
+
+if TYPE_CHECKING:
+    from .rung import Rung
+    from .tile import Tile
+
+__all__ = [
+    "DeviceError",
+    "Geometry",
+    "Launch",
+    "Verification",
+    "VerificationError",
+    "compare_with_numpy",
+    "prepare",
+    "random_operands",
+    "run",
+]
+
+MAX_GRID_X = 2**31 - 1
+MAX_GRID_YZ = 65535
+
+
+class DeviceError(RuntimeError):
+    """This GPU cannot run the rung; the message says what it lacks."""
+
+
+class VerificationError(RuntimeError):
+    """A result is further from numpy's than rounding explains."""
+
+
+# Launching -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The shape of a launch: blocks in the grid along x, y, z and threads in a block along x, y."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int]
+
+    @classmethod
+    def cover(cls, x: tuple[int, int], y: tuple[int, int], block: tuple[int, int]) -> Geometry:
+        """The grid whose blocks of *block* threads cover a matrix.
+
+        *x* and *y* give, for each direction, the entries to cover and the entries that one block
+        covers.  Blocks beyond the 65535 that fit in y go on in z, where
+        :func:`numba_gemm.primitives.block_y` finds them.
+        """
+        across, down = (-(-entries // per_block) for entries, per_block in (x, y))
+        layers = max(1, -(-down // MAX_GRID_YZ))
+        grid = (across, -(-down // layers), layers)
+        if across > MAX_GRID_X or layers > MAX_GRID_YZ:
+            raise ValueError(f"{across} x {down} blocks are more than a grid can have")
+        return cls(grid, block)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in the grid; 0 where there is nothing to compute."""
+        return math.prod(self.grid)
+
+    @property
+    def threads(self) -> int:
+        """Threads in a block."""
+        return math.prod(self.block)
+
+
+_one_launch = threading.Lock()
+
+
+@contextlib.contextmanager
+def _simulated() -> Iterator[None]:
+    """Make room for a launch in the simulator.
+
+    It keeps the launch in progress in a global, so launches from two threads take turns.  And at a
+    barrier its scheduler polls until every thread has arrived, holding the interpreter for a whole
+    switch interval each time: with a tenth of the usual 5 ms, a launch takes a third of the time.
+    """
+    with _one_launch:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(min(interval, 0.0005))
+        try:
+            yield
+        finally:
+            sys.setswitchinterval(interval)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel, its geometry and its arguments: call it to queue it once more."""
+
+    kernel: Any
+    geometry: Geometry
+    stream: Any
+    arguments: tuple[Any, ...]
+
+    def __call__(self) -> None:
+        """Queue the kernel; an empty grid is nothing to do."""
+        if self.geometry.blocks:
+            with _simulated() if TARGET.is_simulator else contextlib.nullcontext():
+                self.kernel[self.geometry.grid, self.geometry.block, self.stream](*self.arguments)
+
+
+def prepare(
+    rung: Rung,
+    A: Any,
+    B: Any,
+    C: Any,
+    problem: Problem,
+    *,
+    tile: Tile | None = None,
+    stream: Any = 0,
+) -> Launch:
+    """Make a launch of *rung* on checked device arrays, ready to be repeated.
+
+    Raises TileError for an illegal tile, DeviceError for a GPU older than the rung requires.
+    """
+    kernel = rung.build(tile)
+    if TARGET.is_gpu:
+        capability = cuda.get_current_device().compute_capability
+        if tuple(capability) < rung.requires:
+            raise DeviceError(
+                f"{rung.name} needs compute capability {_dotted(rung.requires)}; "
+                f"this GPU has {_dotted(capability)}"
+            )
+    # With no k to sum over, alpha multiplies nothing: 0 keeps inf * 0 out of C, as BLAS has it.
+    alpha = problem.alpha if problem.K else 0.0
+    arguments = (A, B, C, np.float32(alpha), np.float32(problem.beta))
+    return Launch(kernel, rung.geometry(problem.M, problem.N, tile), stream, arguments)
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return "{}.{}".format(*capability)
+
+
+def run(
+    rung: Rung,
+    A: Any,
+    B: Any,
+    C: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    *,
+    tile: Tile | None = None,
+    stream: Any = None,
+    verify: bool = False,
+) -> Any:
+    """``C <- alpha * A @ B + beta * C`` with *rung*; returns C.
+
+    A, B and C are what :mod:`numba_gemm.operands` accepts.  NumPy arrays are copied to the device and
+    a NumPy C is written in place before the call returns.  Device arrays are used where they are, and
+    the call returns as soon as the work is queued on *stream*, a Numba stream (the default one where
+    it is None).  Without C a new one is made: a NumPy array where A and B are, else a Numba device
+    array.  With *verify*, the result is compared with numpy's in float64 (see
+    :func:`compare_with_numpy`).
+
+    Raises what :func:`numba_gemm.operands.check` and :func:`prepare` raise, before anything is
+    written; VerificationError where the result is wrong.
+    """
+    checked = operands.check(A, B, C, alpha, beta)
+    problem = checked.problem
+    stream = 0 if stream is None else stream
+    rung.build(tile)  # refuses an illegal tile before anything is copied
+
+    device_A, device_B = checked.A.to_device(stream), checked.B.to_device(stream)
+    copy_back = checked.C.on_host if checked.C else checked.on_host
+    if checked.C and (problem.beta != 0 or not checked.C.on_host):
+        device_C = checked.C.to_device(stream)
+    else:
+        device_C = cuda.device_array((problem.M, problem.N), np.float32, stream=stream)
+    C0 = _to_host(device_C, stream) if verify and problem.beta != 0 else None
+
+    prepare(rung, device_A, device_B, device_C, problem, tile=tile, stream=stream)()
+
+    if copy_back:
+        result = np.empty((problem.M, problem.N), np.float32) if C is None else C
+        result[...] = _to_host(device_C, stream)
+    else:
+        result = device_C if C is None else C
+    if verify:
+        host = (_to_host(array, stream) for array in (device_A, device_B, device_C))
+        _raise_if_wrong(rung.name, compare_with_numpy(problem, *host, C0))
+    return result
+
+
+def _to_host(array: Any, stream: Any) -> np.ndarray:
+    """A copy of a device array in host memory, complete when this returns."""
+    host = array.copy_to_host(stream=stream)
+    if stream:
+        stream.synchronize()
+    return host
+
+
+# Checking ------------------------------------------------------------------------------------------
+
+UNIT_ROUNDOFF = 2.0**-24
+SMALLEST_SUBNORMAL = 2.0**-149
+LARGEST = float(np.finfo(np.float32).max)
+
+CHECK_ALL_BELOW = 2**31
+"""Multiply-adds up to which every entry is checked; above, whole rows and columns are sampled."""
+
+SAMPLED_EDGE = 256
+"""Rows and columns sampled at either end: as many as the largest tile has."""
+
+SAMPLED_INSIDE = 64
+"""Rows and columns sampled between the ends, at random."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How a result compares with numpy's.
+
+    ``worst`` is the largest error as a fraction of what rounding may amount to in that entry (infinite
+    where an entry is NaN that should not be), ``where`` that entry, ``entries`` how many were compared.
+    """
+
+    worst: float
+    where: tuple[int, int]
+    entries: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether every entry compared lies within its bound."""
+        return self.worst <= 1
+
+
+def compare_with_numpy(
+    problem: Problem,
+    A: np.ndarray,
+    B: np.ndarray,
+    C: np.ndarray,
+    C0: np.ndarray | None = None,
+    seed: int = 0,
+) -> Verification:
+    """Compare *C* with ``alpha * A @ B + beta * C0`` computed by numpy in float64, entry by entry.
+
+    The bound of an entry is ``gamma * (|alpha| |A| |B| + |beta| |C0|)`` with
+    ``gamma = (K + 3) u / (1 - (K + 3) u)`` and ``u = 2^-24``: the worst that K products, their sum,
+    two scalings and an addition can lose in float32, in any order (N. J. Higham, Accuracy and
+    Stability of Numerical Algorithms, section 3.5), plus half a smallest subnormal number for each
+    operation that may underflow.  A wrong element cannot hide in it as it can in a norm.
+
+    Above 2^31 multiply-adds, whole rows and columns are sampled: the first and last 256 and 64 at
+    random (*seed*) in each direction.  NaN and infinity have to be where numpy has them.
+    """
+    if C.size == 0:
+        return Verification(0.0, (0, 0), 0)
+    every = slice(None)
+    if problem.M * problem.N * problem.K <= CHECK_ALL_BELOW:
+        parts: list[tuple[Any, Any]] = [(every, every)]
+    else:
+        rng = np.random.default_rng(seed)
+        parts = [(_sample(problem.M, rng), every), (every, _sample(problem.N, rng))]
+
+    found = []
+    for rows, cols in parts:
+        error = _error_over_bound(
+            problem, A[rows], B[:, cols], C[rows, cols], None if C0 is None else C0[rows, cols]
+        )
+        i, j = np.unravel_index(np.argmax(error), error.shape)
+        row = int(i if rows == every else rows[i])
+        col = int(j if cols == every else cols[j])
+        found.append(Verification(float(error[i, j]), (row, col), error.size))
+    worst = max(found, key=lambda part: part.worst)
+    return Verification(worst.worst, worst.where, sum(part.entries for part in found))
+
+
+def _sample(size: int, rng: np.random.Generator) -> np.ndarray:
+    """Indices of the first and last rows (or columns) and of some between, in order."""
+    if size <= 2 * SAMPLED_EDGE + SAMPLED_INSIDE:
+        return np.arange(size)
+    inside = rng.integers(SAMPLED_EDGE, size - SAMPLED_EDGE, SAMPLED_INSIDE)
+    ends = np.r_[0:SAMPLED_EDGE, size - SAMPLED_EDGE : size]
+    return np.unique(np.r_[ends, inside])
+
+
+def _error_over_bound(
+    problem: Problem, A: np.ndarray, B: np.ndarray, C: np.ndarray, C0: np.ndarray | None
+) -> np.ndarray:
+    """Error over bound of every entry of *C*; infinite where no rounding explains it."""
+    exact = np.zeros(C.shape)
+    magnitude = np.zeros(C.shape)
+    operations = problem.K + 3
+    alpha, beta = np.float64(problem.alpha), np.float64(problem.beta)
+    with np.errstate(all="ignore"):
+        if problem.reads_operands:
+            wide_A, wide_B = A.astype(np.float64), B.astype(np.float64)
+            exact += alpha * (wide_A @ wide_B)
+            magnitude += abs(alpha) * (np.abs(wide_A) @ np.abs(wide_B))
+        if problem.beta != 0:
+            assert C0 is not None
+            exact += beta * C0.astype(np.float64)
+            magnitude += abs(beta) * np.abs(C0.astype(np.float64))
+
+        gamma = operations * UNIT_ROUNDOFF / (1 - operations * UNIT_ROUNDOFF)
+        underflow = SMALLEST_SUBNORMAL / 2 * operations * (1 + abs(alpha))
+        error = np.abs(C.astype(np.float64) - exact)
+        ratio = error / (gamma * magnitude + underflow)
+
+    ratio[np.isnan(ratio)] = np.inf
+    same = (C == exact) | (np.isnan(C) & np.isnan(exact))
+    # Where the terms add up to more than float32 holds, a partial sum may overflow on the way.
+    may_overflow = np.isfinite(magnitude) & (magnitude > LARGEST) & ~np.isfinite(C)
+    ratio[same | may_overflow] = 0
+    return ratio
+
+
+def _raise_if_wrong(name: str, outcome: Verification) -> None:
+    if not outcome.passed:
+        raise VerificationError(
+            f"{name}: the entry at {outcome.where} is {outcome.worst:.3g} times as far from numpy's "
+            "as rounding can explain"
+        )
+
+
+def random_operands(
+    M: int, N: int, K: int, seed: int | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Fresh random A, B and C in float32, uniform between -1 and 1."""
+    rng = np.random.default_rng(seed)
+    A, B, C = (2 * rng.random(shape, dtype=np.float32) - 1 for shape in ((M, K), (K, N), (M, N)))
+    return A, B, C

@@ -1,0 +1,168 @@
+"""What a caller may pass as A, B and C, checked before anything is launched or written.
+
+A matrix is a C-contiguous, two-dimensional float32 array: a NumPy array, a Numba device array or, on a
+GPU, any object with ``__cuda_array_interface__`` (CuPy, PyTorch, ...), whose stream is waited for.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .problem import FLOAT32_BYTES, Problem
+from .target import TARGET, cuda
+
+__all__ = ["Operands", "check"]
+
+FLOAT32 = np.dtype(np.float32)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One checked argument: its *name* in messages, the caller's *array* and what is known of it."""
+
+    name: str
+    array: Any
+    shape: tuple[int, int]
+    address: int
+    on_host: bool
+
+    @property
+    def end(self) -> int:
+        """The address just behind the last byte."""
+        return self.address + FLOAT32_BYTES * math.prod(self.shape)
+
+    def overlaps(self, other: Matrix) -> bool:
+        """Whether the two share memory."""
+        return self.address < other.end and other.address < self.end
+
+    def to_device(self, stream: Any) -> Any:
+        """The matrix as a Numba device array: the caller's own memory, or a copy of a NumPy array."""
+        if self.on_host:
+            return cuda.to_device(self.array, stream=stream)
+        if cuda.cudadrv.devicearray.is_cuda_ndarray(self.array):
+            return self.array
+        return cuda.as_cuda_array(self.array)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The arguments of one multiply, all of them legal.  C is None where it is to be made."""
+
+    problem: Problem
+    A: Matrix
+    B: Matrix
+    C: Matrix | None
+
+    @property
+    def on_host(self) -> bool:
+        """Whether a new C belongs in host memory: no matrix was on the device."""
+        return self.A.on_host and self.B.on_host
+
+
+def check(A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0) -> Operands:
+    """Check the arguments of ``C <- alpha * A @ B + beta * C`` without touching their elements.
+
+    Raises TypeError for scalars that are not real numbers, for arrays of another kind and for dtypes
+    other than float32; ValueError for dimensions, sizes, strides, a read-only C, a C that overlaps A or
+    B, a scalar too large for float32, and beta != 0 without a C.
+    """
+    alpha, beta = _scalar("alpha", alpha), _scalar("beta", beta)
+    a, b = _matrix("A", A), _matrix("B", B)
+    c = None if C is None else _matrix("C", C, written=True)
+
+    (M, K), (rows_of_B, N) = a.shape, b.shape
+    if K != rows_of_B:
+        raise ValueError(
+            f"A is {M} x {K} and B is {rows_of_B} x {N}; "
+            f"B should have as many rows as A has columns, {K}"
+        )
+    if c is None:
+        if beta != 0:
+            raise ValueError(f"beta is {beta:g} but there is no C to multiply by it; pass C")
+    else:
+        if c.shape != (M, N):
+            raise ValueError(f"C is {c.shape[0]} x {c.shape[1]}; it should be {M} x {N}")
+        for other in (a, b):
+            if c.overlaps(other):
+                raise ValueError(
+                    f"C shares memory with {other.name}; it should be an array of its own"
+                )
+    return Operands(Problem(M, N, K, alpha, beta), a, b, c)
+
+
+def _scalar(name: str, value: Any) -> float:
+    """A real number, rounded to the float32 that a kernel receives."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is a {type(value).__name__}; it should be a real number")
+    try:
+        with np.errstate(over="ignore"):
+            rounded = float(np.float32(float(value)))
+    except OverflowError:
+        rounded = math.inf
+    if math.isinf(rounded) and value not in (math.inf, -math.inf):
+        raise ValueError(f"{name} is {value}; it should fit in float32")
+    return rounded
+
+
+def _matrix(name: str, array: Any, written: bool = False) -> Matrix:
+    """Check one array; *written* says that the kernel will write it."""
+    interface = _interface(name, array)
+    if interface.get("mask") is not None:
+        raise TypeError(f"{name} is masked; it should be a plain array")
+
+    dtype = np.dtype(interface["typestr"])
+    if dtype != FLOAT32:
+        raise TypeError(f"{name} has dtype {dtype}; it should be float32")
+    shape = tuple(interface["shape"])
+    if len(shape) != 2:
+        raise ValueError(f"{name} has {len(shape)} dimensions; it should have 2")
+    strides = interface.get("strides")
+    if not _c_contiguous(shape, strides):
+        raise ValueError(
+            f"{name} of shape {shape} has strides {tuple(strides)} in bytes; "
+            "it should be C-contiguous, as numpy.ascontiguousarray makes it"
+        )
+    address, read_only = interface["data"]
+    if written and read_only:
+        raise ValueError(f"{name} is read-only; it should be writable")
+    return Matrix(name, array, shape, address or 0, isinstance(array, np.ndarray))
+
+
+def _interface(name: str, array: Any) -> dict[str, Any]:
+    """The array interface of a supported array, whichever side its memory is on."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a numpy.ma.MaskedArray; it should be a plain array")
+    if isinstance(array, np.ndarray):
+        return array.__array_interface__
+    if TARGET.is_simulator and cuda.cudadrv.devicearray.is_cuda_ndarray(array):
+        return array._ary.__array_interface__
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        raise TypeError(
+            f"{name} is a {type(array).__module__}.{type(array).__qualname__}; it should be a NumPy "
+            "array, a Numba device array or, on a GPU, have __cuda_array_interface__"
+        )
+    if not TARGET.is_gpu:
+        raise TypeError(
+            f"{name} lies in a GPU's memory, but {TARGET.reason}; it should be a NumPy array"
+        )
+    return interface
+
+
+def _c_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> bool:
+    """Whether rows follow each other without a gap; strides of dimensions of one do not matter."""
+    if strides is None or 0 in shape:
+        return True
+    expected = FLOAT32_BYTES
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,89 @@
+"""A rung of the ladder: one kernel, and what there is to know about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import harness
+from .harness import Geometry
+from .tile import Tile, TileError
+
+__all__ = ["Rung"]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One kernel of the ladder.
+
+    name
+        The module's name in :mod:`numba_gemm.rungs`.
+    title, idea
+        What to call it, and what it does that the rung below does not, in a sentence.
+    reference
+        Where the idea is published, with Boehm's kernel number where it has one.
+    kernel
+        The ``@cuda.jit`` kernel at the default tile, called ``kernel[grid, block](A, B, C, alpha, beta)``.
+    cover
+        ``cover(M, N, tile)``: the grid and block for a C of M x N.
+    tile
+        The default tile parameters, or None for a rung that has none.
+    make
+        Makes the kernel for other tile parameters; None for a rung that has none.
+    requires
+        The lowest compute capability that runs it.
+    """
+
+    name: str
+    title: str
+    idea: str
+    reference: str
+    kernel: Any = field(repr=False)
+    cover: Callable[[int, int, Any], Geometry] = field(repr=False)
+    tile: Tile | None = None
+    make: Callable[[Tile], Any] | None = field(default=None, repr=False)
+    requires: tuple[int, int] = (7, 0)
+
+    def build(self, tile: Tile | None = None) -> Any:
+        """The kernel for *tile*, the rung's own by default.
+
+        Raises TileError, a ValueError, where the tile is illegal or the rung has no tile parameters.
+        """
+        if tile is None or tile == self.tile:
+            return self.kernel
+        if self.make is None:
+            raise TileError(tile, [f"the rung {self.name} has no tile parameters"])
+        return self.make(tile)
+
+    def why_illegal(self, tile: Tile) -> list[str]:
+        """Every reason why this rung cannot be built for *tile*; empty where it can."""
+        try:
+            self.build(tile)
+        except TileError as error:
+            return error.reasons
+        return []
+
+    def geometry(self, M: int, N: int, tile: Tile | None = None) -> Geometry:
+        """The launch geometry, grid and block, for a C of M x N."""
+        return self.cover(M, N, tile or self.tile)
+
+    @property
+    def reuse(self) -> tuple[int, int]:
+        """Rows and columns of C that share what is read from global memory: (1, 1) without a tile."""
+        return (self.tile.BM, self.tile.BN) if self.tile else (1, 1)
+
+    def gemm(
+        self,
+        A: Any,
+        B: Any,
+        C: Any = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        *,
+        tile: Tile | None = None,
+        stream: Any = None,
+        verify: bool = False,
+    ) -> Any:
+        """``C <- alpha * A @ B + beta * C`` with this rung; see :func:`numba_gemm.gemm`."""
+        return harness.run(self, A, B, C, alpha, beta, tile=tile, stream=stream, verify=verify)

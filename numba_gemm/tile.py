@@ -1,0 +1,103 @@
+"""Tile parameters: how a rung cuts C into blocks and threads, and which cuts are legal."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+__all__ = ["Tile", "TileError"]
+
+WARP = 32
+MAX_THREADS = 1024
+MAX_SHARED_BYTES = 48 * 1024
+MAX_REGISTERS = 255
+REGISTERS_PER_BLOCK = 64 * 1024
+
+
+class TileError(ValueError):
+    """These tile parameters do not make a kernel; ``reasons`` lists why, and so does the message."""
+
+    def __init__(self, tile: object, reasons: list[str]) -> None:
+        super().__init__(f"{tile} is illegal: {'; '.join(reasons)}")
+        self.reasons = reasons
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block tile of BM x BN entries of C, advanced BK at a time along k, TM x TN entries a thread.
+
+    BM, BN
+        Rows and columns of C that one block of threads computes.
+    BK
+        Depth of the chunks of A (BM x BK) and B (BK x BN) held in shared memory.
+    TM, TN
+        Rows and columns of C that one thread computes and keeps in registers.
+
+    Any numbers may be written down; what is wrong with them is said when a kernel is built.
+    """
+
+    BM: int
+    BN: int
+    BK: int
+    TM: int = 1
+    TN: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Threads in a block."""
+        return (self.BM // self.TM) * (self.BN // self.TN)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory for one chunk of A and one of B in float32."""
+        return 4 * (self.BM + self.BN) * self.BK
+
+    def check(self, requirements: dict[str, bool] | None = None) -> None:
+        """Raise TileError unless a kernel can be built from this tile.
+
+        *requirements* are a rung's own: what it needs, and whether the tile has it.
+        """
+        reasons = self._reasons()
+        reasons += [need for need, met in (requirements or {}).items() if not met]
+        if reasons:
+            raise TileError(self, reasons)
+
+    def _reasons(self) -> list[str]:
+        """Every reason why no rung can use this tile; empty when it is legal."""
+        for name, value in asdict(self).items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                return [f"{name} is {value!r}; it should be a whole number of at least 1"]
+
+        reasons = []
+        if self.BM % self.TM:
+            reasons.append(f"TM={self.TM} does not divide BM={self.BM}")
+        if self.BN % self.TN:
+            reasons.append(f"TN={self.TN} does not divide BN={self.BN}")
+        if reasons:
+            return reasons
+
+        if self.threads % WARP:
+            reasons.append(f"{self.threads} threads a block are not whole warps of {WARP}")
+        if self.threads > MAX_THREADS:
+            reasons.append(f"{self.threads} threads a block are more than {MAX_THREADS}")
+        if self.BM * self.BK % self.threads:
+            reasons.append(
+                f"{self.threads} threads cannot share the {self.BM * self.BK} elements of the "
+                f"BM x BK tile of A evenly"
+            )
+        if self.BK * self.BN % self.threads:
+            reasons.append(
+                f"{self.threads} threads cannot share the {self.BK * self.BN} elements of the "
+                f"BK x BN tile of B evenly"
+            )
+        if self.shared_bytes > MAX_SHARED_BYTES:
+            reasons.append(
+                f"{self.shared_bytes} bytes of shared memory are more than {MAX_SHARED_BYTES}"
+            )
+        registers = self.TM * self.TN + self.TM + self.TN
+        limit = min(MAX_REGISTERS, REGISTERS_PER_BLOCK // self.threads)
+        if registers > limit:
+            reasons.append(
+                f"the {self.TM} x {self.TN} thread tile and its fragments take {registers} "
+                f"registers; a thread of {self.threads} has {limit}"
+            )
+        return reasons
