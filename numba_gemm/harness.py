@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -114,9 +116,24 @@ class Launch:
 
     def __call__(self) -> None:
         """Queue the kernel; an empty grid is nothing to do."""
-        if self.geometry.blocks:
-            with _simulated() if TARGET.is_simulator else contextlib.nullcontext():
-                self.kernel[self.geometry.grid, self.geometry.block, self.stream](*self.arguments)
+        if not self.geometry.blocks:
+            return
+        if TARGET.is_simulator:
+            with _simulated():
+                self._configured()(*self.arguments)
+        else:
+            self._configured_once(*self.arguments)
+
+    def _configured(self) -> Any:
+        """The kernel with its launch geometry and stream."""
+        with warnings.catch_warnings():
+            # Numba warns of grids that leave multiprocessors idle; a small C has no larger one.
+            warnings.filterwarnings("ignore", message=".*Grid size")
+            return self.kernel[self.geometry.grid, self.geometry.block, self.stream]
+
+    @functools.cached_property
+    def _configured_once(self) -> Any:
+        return self._configured()
 
 
 def prepare(
@@ -196,14 +213,14 @@ def run(
     else:
         result = device_C if C is None else C
     if verify:
-        host = (_to_host(array, stream) for array in (device_A, device_B, device_C))
-        _raise_if_wrong(rung.name, compare_with_numpy(problem, *host, C0))
+        host_A, host_B, host_C = (_to_host(x, stream) for x in (device_A, device_B, device_C))
+        _raise_if_wrong(rung.name, compare_with_numpy(problem, host_A, host_B, host_C, C0))
     return result
 
 
 def _to_host(array: Any, stream: Any) -> np.ndarray:
     """A copy of a device array in host memory, complete when this returns."""
-    host = array.copy_to_host(stream=stream)
+    host: np.ndarray = array.copy_to_host(stream=stream)
     if stream:
         stream.synchronize()
     return host
@@ -277,8 +294,8 @@ def compare_with_numpy(
             problem, A[rows], B[:, cols], C[rows, cols], None if C0 is None else C0[rows, cols]
         )
         i, j = np.unravel_index(np.argmax(error), error.shape)
-        row = int(i if rows == every else rows[i])
-        col = int(j if cols == every else cols[j])
+        row = int(i if rows is every else rows[i])
+        col = int(j if cols is every else cols[j])
         found.append(Verification(float(error[i, j]), (row, col), error.size))
     worst = max(found, key=lambda part: part.worst)
     return Verification(worst.worst, worst.where, sum(part.entries for part in found))

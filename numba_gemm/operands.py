@@ -20,6 +20,9 @@ __all__ = ["Operands", "check"]
 
 FLOAT32 = np.dtype(np.float32)
 
+MAX_SIZE = 2**31 - 2**17
+"""The longest dimension: kernels count rows and columns in 31 bits, past the last tile's edge."""
+
 
 @dataclass(frozen=True)
 class Matrix:
@@ -89,9 +92,7 @@ def check(A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0) 
             raise ValueError(f"C is {c.shape[0]} x {c.shape[1]}; it should be {M} x {N}")
         for other in (a, b):
             if c.overlaps(other):
-                raise ValueError(
-                    f"C shares memory with {other.name}; it should be an array of its own"
-                )
+                raise ValueError(f"C shares memory with {other.name}; it should be an array of its own")
     return Operands(Problem(M, N, K, alpha, beta), a, b, c)
 
 
@@ -123,8 +124,10 @@ def _matrix(name: str, array: Any, written: bool = False) -> Matrix:
     shape = tuple(interface["shape"])
     if len(shape) != 2:
         raise ValueError(f"{name} has {len(shape)} dimensions; it should have 2")
+    if max(shape) > MAX_SIZE:
+        raise ValueError(f"{name} is {shape[0]} x {shape[1]}; neither may be more than {MAX_SIZE}")
     strides = interface.get("strides")
-    if not _c_contiguous(shape, strides):
+    if strides is not None and not _c_contiguous(shape, strides):
         raise ValueError(
             f"{name} of shape {shape} has strides {tuple(strides)} in bytes; "
             "it should be C-contiguous, as numpy.ascontiguousarray makes it"
@@ -142,7 +145,7 @@ def _interface(name: str, array: Any) -> dict[str, Any]:
     if isinstance(array, np.ndarray):
         return array.__array_interface__
     if TARGET.is_simulator and cuda.cudadrv.devicearray.is_cuda_ndarray(array):
-        return array._ary.__array_interface__
+        return dict(array._ary.__array_interface__)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
         raise TypeError(
@@ -153,12 +156,12 @@ def _interface(name: str, array: Any) -> dict[str, Any]:
         raise TypeError(
             f"{name} lies in a GPU's memory, but {TARGET.reason}; it should be a NumPy array"
         )
-    return interface
+    return dict(interface)
 
 
-def _c_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> bool:
+def _c_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether rows follow each other without a gap; strides of dimensions of one do not matter."""
-    if strides is None or 0 in shape:
+    if 0 in shape:
         return True
     expected = FLOAT32_BYTES
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):

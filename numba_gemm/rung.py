@@ -24,7 +24,7 @@ class Rung:
     reference
         Where the idea is published, with Boehm's kernel number where it has one.
     kernel
-        The ``@cuda.jit`` kernel at the default tile, called ``kernel[grid, block](A, B, C, alpha, beta)``.
+        The ``@cuda.jit`` kernel at the default tile: ``kernel[grid, block](A, B, C, alpha, beta)``.
     cover
         ``cover(M, N, tile)``: the grid and block for a C of M x N.
     tile

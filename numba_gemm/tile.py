@@ -6,11 +6,13 @@ from dataclasses import asdict, dataclass
 
 __all__ = ["Tile", "TileError"]
 
+# What every GPU from Volta on has; the last two are a multiprocessor's.
 WARP = 32
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 48 * 1024
 MAX_REGISTERS = 255
-REGISTERS_PER_BLOCK = 64 * 1024
+REGISTERS = 64 * 1024
+MAX_BLOCKS = 16
 
 
 class TileError(ValueError):
@@ -51,6 +53,16 @@ class Tile:
         """Bytes of shared memory for one chunk of A and one of B in float32."""
         return 4 * (self.BM + self.BN) * self.BK
 
+    @property
+    def registers(self) -> int:
+        """Registers a thread cannot do without: its sums, its fragments and 24 for addresses."""
+        return self.TM * self.TN + self.TM + self.TN + 24
+
+    @property
+    def blocks(self) -> int:
+        """Blocks to keep on a multiprocessor, as many as have the registers they need."""
+        return max(1, min(REGISTERS // (self.registers * self.threads), MAX_BLOCKS))
+
     def check(self, requirements: dict[str, bool] | None = None) -> None:
         """Raise TileError unless a kernel can be built from this tile.
 
@@ -79,25 +91,20 @@ class Tile:
             reasons.append(f"{self.threads} threads a block are not whole warps of {WARP}")
         if self.threads > MAX_THREADS:
             reasons.append(f"{self.threads} threads a block are more than {MAX_THREADS}")
-        if self.BM * self.BK % self.threads:
-            reasons.append(
-                f"{self.threads} threads cannot share the {self.BM * self.BK} elements of the "
-                f"BM x BK tile of A evenly"
-            )
-        if self.BK * self.BN % self.threads:
-            reasons.append(
-                f"{self.threads} threads cannot share the {self.BK * self.BN} elements of the "
-                f"BK x BN tile of B evenly"
-            )
+        for what, rows, cols in (("BM x BK", self.BM, self.BK), ("BK x BN", self.BK, self.BN)):
+            if self.threads % cols or rows * cols % self.threads:
+                reasons.append(
+                    f"{self.threads} threads cannot fill the {rows} x {cols} chunk ({what}) "
+                    "in whole rows, all of them at once"
+                )
         if self.shared_bytes > MAX_SHARED_BYTES:
             reasons.append(
                 f"{self.shared_bytes} bytes of shared memory are more than {MAX_SHARED_BYTES}"
             )
-        registers = self.TM * self.TN + self.TM + self.TN
-        limit = min(MAX_REGISTERS, REGISTERS_PER_BLOCK // self.threads)
-        if registers > limit:
+        limit = min(MAX_REGISTERS, REGISTERS // self.threads)
+        if self.registers > limit:
             reasons.append(
-                f"the {self.TM} x {self.TN} thread tile and its fragments take {registers} "
-                f"registers; a thread of {self.threads} has {limit}"
+                f"a {self.TM} x {self.TN} thread tile takes {self.registers} registers; "
+                f"each of {self.threads} threads has {limit}"
             )
         return reasons

@@ -1,8 +1,8 @@
 """How long the device takes, measured on the device.
 
-A launch from Python costs tens of microseconds of host time, more than many kernels run.  So a round
-first parks the device on a kernel that only waits, queues its launches behind it, and takes the time
-between two events around them: by then the launches wait for the device, not the device for them.
+A launch from Python costs tens of microseconds of host time, more than many kernels run.  So a
+round first parks the device on a kernel that only waits, queues its launches behind it, and takes the
+time between two events around them: the launches wait for the device, not the device for them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
 
 from .target import TARGET, cuda
 
@@ -42,8 +41,8 @@ class Timing:
         return (max(self.rounds) - min(self.rounds)) / self.median
 
 
-@cuda.jit
-def hold(microseconds):
+@cuda.jit  # type: ignore[untyped-decorator]
+def hold(microseconds: int) -> None:
     """Keep the stream busy for at least so long."""
     for _ in range(microseconds):
         cuda.nanosleep(1000)
@@ -72,7 +71,7 @@ def device_time(launch: Callable[[], Any], *, rounds: int = 7, stream: Any = 0) 
             launch()
         stop.record(stream)
         stop.synchronize()
-        return cuda.event_elapsed_time(start, stop) / 1e3 / launches
+        return float(cuda.event_elapsed_time(start, stop)) / 1e3 / launches
 
     one_round(1)
     once = one_round(1)

@@ -8,16 +8,19 @@ import numba_gemm.target  # noqa: F401  decides before numba.cuda is imported
 
 from .helpers import block_x, block_y, problem_size, stage, thread_x, thread_y, update
 from .index import index
-from .inline import device_function
+from .jit import device_function, launch_bounds
+from .loops import unroll
 
 __all__ = [
     "block_x",
     "block_y",
     "device_function",
     "index",
+    "launch_bounds",
     "problem_size",
     "stage",
     "thread_x",
     "thread_y",
+    "unroll",
     "update",
 ]

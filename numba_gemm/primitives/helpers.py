@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import cuda, float32
 
 from .index import index
-from .inline import device_function
+from .jit import device_function
 
 __all__ = ["block_x", "block_y", "problem_size", "stage", "thread_x", "thread_y", "update"]
 
@@ -61,16 +61,17 @@ def update(C, row, col, product, alpha, beta):
 def stage(source, row0, col0, tile, thread, threads):
     """Copy the part of *source* whose corner is (row0, col0) into *tile*, a shared array.
 
-    All *threads* of the block call it, each with its own number *thread*; consecutive threads copy
-    consecutive elements of a row.  What lies outside *source* arrives as zero, which a multiply can
-    add without harm.
+    All *threads* of the block call it, each with its own number *thread*.  Consecutive threads copy
+    consecutive elements of a row, and together they fill *step* whole rows at a time.  What lies
+    outside *source* arrives as zero, which adds nothing to a sum.
     """
     rows, cols = tile.shape
+    step = threads // cols
     r, c = thread // cols, thread % cols
-    for _ in range(rows * cols // threads):
-        row, col = row0 + r, col0 + c
-        if row < source.shape[0] and col < source.shape[1]:
-            tile[r, c] = source[row, col]
-        else:
-            tile[r, c] = float32(0)
-        r += threads // cols
+    row, col = row0 + r, col0 + c
+    end = index(source.shape[0]) if col < source.shape[1] else index(0)  # no rows out there
+    for s in range(rows // step):
+        value = float32(0)
+        if row + s * step < end:
+            value = source[row + s * step, col]
+        tile[r + s * step, c] = value

@@ -1,22 +1,23 @@
 """``index``: an integer that subscripts an array without Numba's index tax.
 
 Numba gives a subscript Python's meaning: ``A[-1]`` is the last element.  Every access with a signed
-integer therefore pays a comparison, a selection and an addition, and ``for k in range(K)`` keeps a
-trip count beside the counter.  In the loops of a matrix multiply this costs more than the multiply
-(numbers in ``bench/notes.md``).  NumPy's unsigned integers have no such wrap-around, but Numba makes
-a float64 of ``uint64 + int`` and an int64 of ``uint32 + int``, so every literal would need a cast.
+integer therefore pays a comparison, a selection and an addition, and in the loops of a matrix multiply
+that costs more than the multiply (figures in ``bench/notes.md``).  NumPy's unsigned integers have no
+such wrap-around, but Numba makes a float64 of ``uint64 + int`` and an int64 of ``uint32 + int``, so
+that every literal would need a cast.
 
 ``index(x)`` is the integer that a C programmer has in mind: never negative, never overflowing.  It
 mixes freely with plain integers, and what it touches becomes an index::
 
     row = index(cuda.blockIdx.y) * 32 + cuda.threadIdx.y
-    for k in range(index(K)):
+    for k in range(index(A.shape[1])):
         total += A[row, k] * B[k, col]
 
-In the simulator it is ``int``.  On the GPU it is a 64-bit unsigned integer whose additions,
-subtractions and multiplications promise the optimizer not to wrap, which is what lets it turn
-``row * K + k`` into a pointer that advances by four bytes.  A negative index, or a difference below
-zero, is undefined.
+In the simulator it is ``int``.  On the GPU it has 32 bits, as the assembler likes its counters, and
+promises the optimizer not to wrap, which is what lets it turn ``row * K + k`` into a pointer that
+advances by four bytes.  Offsets into arrays have 64 bits.
+
+An index below 0, a difference below 0 or anything above 2^31 - 1 is undefined.
 """
 
 from __future__ import annotations
@@ -32,50 +33,73 @@ else:
 
     from llvmlite import ir
     from numba.cuda import cgutils, types
-    from numba.cuda.core.imputils import RefType, iternext_impl
     from numba.cuda.cudadecl import registry as typing_registry
     from numba.cuda.cudaimpl import registry as lowering_registry
     from numba.cuda.extending import core_models, intrinsic, register_model
     from numba.cuda.typing import signature
     from numba.cuda.typing.templates import AbstractTemplate
 
-    class IndexType(types.Integer):
-        """The type of an index: 64 bits, unsigned, so that subscripting does not wrap around."""
+    class IndexType(types.Number):
+        """The type of an index.
+
+        It is deliberately no ``types.Integer``: Numba would convert it to one of its own integers and
+        subscript with that.
+        """
 
         def __init__(self) -> None:
-            super().__init__("index", bitwidth=64, signed=False)
+            super().__init__("index")
 
     INDEX = IndexType()
-    LLVM_INDEX = ir.IntType(64)
+    LLVM_INDEX = ir.IntType(32)
     NO_WRAP = ("nuw", "nsw")
-    register_model(IndexType)(core_models.IntegerModel)
+
+    @register_model(IndexType)
+    class IndexModel(core_models.PrimitiveModel):
+        """An index is 32 bits wherever it is kept."""
+
+        def __init__(self, manager, index_type) -> None:
+            super().__init__(manager, index_type, LLVM_INDEX)
+
+    def has_index(arguments) -> bool:
+        """Whether these are integers, at least one of them an index."""
+        return all(isinstance(a, (types.Integer, IndexType)) for a in arguments) and any(
+            isinstance(a, IndexType) for a in arguments
+        )
+
+    # Conversions.  A value that is not negative has a zero sign bit, so that it may be widened as an
+    # unsigned one whatever its type says.
+
+    @lowering_registry.lower_cast(types.Integer, IndexType)
+    def integer_to_index(context, builder, from_type, to_type, value):
+        if value.type.width > LLVM_INDEX.width:
+            return builder.trunc(value, LLVM_INDEX)
+        if value.type.width < LLVM_INDEX.width:
+            return builder.zext(value, LLVM_INDEX)
+        return value
+
+    @lowering_registry.lower_cast(IndexType, types.Integer)
+    @lowering_registry.lower_cast(IndexType, types.Float)
+    def index_to_number(context, builder, from_type, to_type, value):
+        return context.cast(builder, value, types.uint32, to_type)
 
     @intrinsic
     def index(typing_context, value):
         """Make an index of any integer that is not negative."""
-        if not isinstance(value, types.Integer):
+        if not isinstance(value, (types.Integer, IndexType)):
             return None
 
         def generate(context, builder, signature, arguments):
-            [value] = arguments
-            if value.type.width < LLVM_INDEX.width:
-                # Not negative, so its upper half is zero whatever its sign bit was called.
-                return builder.zext(value, LLVM_INDEX)
-            return value
+            return context.cast(builder, arguments[0], signature.args[0], INDEX)
 
         return INDEX(value), generate
 
-    def _has_index(arguments) -> bool:
-        """Whether these are integers, at least one of them an index."""
-        return all(isinstance(argument, types.Integer) for argument in arguments) and any(
-            isinstance(argument, IndexType) for argument in arguments
-        )
+    # Arithmetic and comparisons.
 
     def _define(operators, result, instruction) -> None:
         """Give *operators* a meaning for an index and an integer, in either order."""
 
         def resolve(self, arguments, keywords):
-            if len(arguments) == 2 and _has_index(arguments):
+            if len(arguments) == 2 and has_index(arguments):
                 return signature(result, INDEX, INDEX)
             return None
 
@@ -89,22 +113,17 @@ else:
             typing_registry.register_global(symbol)(template)
             lowering_registry.lower(symbol, IndexType, IndexType)(lower)
 
-    def _define_comparison(comparison, symbol: str) -> None:
-        _define(
-            [comparison], types.boolean, lambda b, left, right: b.icmp_unsigned(symbol, left, right)
-        )
+    def _define_arithmetic(operators, instruction, flags=()) -> None:
+        _define(operators, INDEX, lambda b, left, right: instruction(b, left, right, "", flags))
 
-    _define(
-        [operator.add, operator.iadd], INDEX, lambda b, left, right: b.add(left, right, "", NO_WRAP)
-    )
-    _define(
-        [operator.sub, operator.isub], INDEX, lambda b, left, right: b.sub(left, right, "", NO_WRAP)
-    )
-    _define(
-        [operator.mul, operator.imul], INDEX, lambda b, left, right: b.mul(left, right, "", NO_WRAP)
-    )
-    _define([operator.floordiv, operator.ifloordiv], INDEX, ir.IRBuilder.udiv)
-    _define([operator.mod, operator.imod], INDEX, ir.IRBuilder.urem)
+    def _define_comparison(comparison, symbol: str) -> None:
+        _define([comparison], types.boolean, lambda b, left, right: b.icmp_unsigned(symbol, left, right))
+
+    _define_arithmetic([operator.add, operator.iadd], ir.IRBuilder.add, NO_WRAP)
+    _define_arithmetic([operator.sub, operator.isub], ir.IRBuilder.sub, NO_WRAP)
+    _define_arithmetic([operator.mul, operator.imul], ir.IRBuilder.mul, NO_WRAP)
+    _define_arithmetic([operator.floordiv, operator.ifloordiv], ir.IRBuilder.udiv)
+    _define_arithmetic([operator.mod, operator.imod], ir.IRBuilder.urem)
     _define_comparison(operator.lt, "<")
     _define_comparison(operator.le, "<=")
     _define_comparison(operator.gt, ">")
@@ -112,55 +131,66 @@ else:
     _define_comparison(operator.eq, "==")
     _define_comparison(operator.ne, "!=")
 
-    # range() of indices.  Numba's own decides in every iteration whether a value was produced and
-    # selects it or zero; this one is the loop that a C compiler would see.
+    # Subscripts of contiguous arrays of one or two dimensions.  Numba keeps a shape in 64 bits; a
+    # dimension fits in an index all the same, and multiplies two of them in one instruction.
 
-    INDEX_RANGE = types.RangeType(INDEX)
-    INDEX_RANGE_ITERATOR = INDEX_RANGE.iterator_type
-    RangeState = cgutils.create_struct_proxy(INDEX_RANGE)
-    RangeIterator = cgutils.create_struct_proxy(INDEX_RANGE_ITERATOR)
+    INDEX_PAIR = types.UniTuple(INDEX, 2)
 
-    @typing_registry.register_global(range)
-    class IndexRange(AbstractTemplate):
-        key = range
+    def _subscript_type(array, subscript):
+        """The type that *subscript* is converted to, or None where it is not ours."""
+        if not isinstance(array, types.Array) or array.layout != "C" or array.ndim > 2:
+            return None
+        parts = tuple(subscript) if isinstance(subscript, types.BaseTuple) else (subscript,)
+        if len(parts) != array.ndim or not has_index(parts):
+            return None
+        return INDEX if array.ndim == 1 else INDEX_PAIR
+
+    @typing_registry.register_global(operator.getitem)
+    class GetItem(AbstractTemplate):
+        """``array[subscript]`` where an index takes part."""
+
+        key = operator.getitem
 
         def generic(self, arguments, keywords):
-            if 1 <= len(arguments) <= 3 and _has_index(arguments):
-                return signature(INDEX_RANGE, *[INDEX] * len(arguments))
-            return None
+            array, subscript = arguments
+            converted = _subscript_type(array, subscript)
+            return signature(array.dtype, array, converted) if converted else None
 
-    def _range_state(context, builder, start, stop, step):
-        state = RangeState(context, builder)
-        state.start, state.stop, state.step = start, stop, step
-        return state._getvalue()
+    @typing_registry.register_global(operator.setitem)
+    class SetItem(AbstractTemplate):
+        """``array[subscript] = value`` where an index takes part."""
 
-    @lowering_registry.lower(range, IndexType)
-    def lower_range_stop(context, builder, signature, arguments):
-        return _range_state(context, builder, LLVM_INDEX(0), arguments[0], LLVM_INDEX(1))
+        key = operator.setitem
 
-    @lowering_registry.lower(range, IndexType, IndexType)
-    def lower_range_start_stop(context, builder, signature, arguments):
-        return _range_state(context, builder, *arguments, LLVM_INDEX(1))
+        def generic(self, arguments, keywords):
+            array, subscript, _ = arguments
+            converted = _subscript_type(array, subscript)
+            return signature(types.none, array, converted, array.dtype) if converted else None
 
-    @lowering_registry.lower(range, IndexType, IndexType, IndexType)
-    def lower_range_start_stop_step(context, builder, signature, arguments):
-        return _range_state(context, builder, *arguments)
+    def _element(context, builder, array_type, array, subscript):
+        """A pointer to ``array[subscript]``."""
+        array = cgutils.create_struct_proxy(array_type)(context, builder, value=array)
+        sizes = cgutils.unpack_tuple(builder, array.shape)
+        parts = [subscript] if array_type.ndim == 1 else cgutils.unpack_tuple(builder, subscript)
+        wide = sizes[0].type
+        offset = builder.zext(parts[0], wide)
+        for size, part in zip(sizes[1:], parts[1:], strict=True):
+            narrow_size = builder.zext(builder.trunc(size, LLVM_INDEX), wide)
+            offset = builder.mul(offset, narrow_size, "", NO_WRAP)
+            offset = builder.add(offset, builder.zext(part, wide), "", NO_WRAP)
+        return builder.gep(array.data, [offset], inbounds=True)
 
-    @lowering_registry.lower("getiter", INDEX_RANGE)
-    def lower_range_iterator(context, builder, signature, arguments):
-        state = RangeState(context, builder, arguments[0])
-        iterator = RangeIterator(context, builder)
-        iterator.iter = cgutils.alloca_once_value(builder, state.start)
-        iterator.count = iterator.iter  # Numba's field for a trip count, which is not needed
-        iterator.stop = state.stop
-        iterator.step = state.step
-        return iterator._getvalue()
+    def lower_getitem(context, builder, signature, arguments):
+        array_type = signature.args[0]
+        pointer = _element(context, builder, array_type, *arguments)
+        return context.unpack_value(builder, array_type.dtype, pointer)
 
-    @lowering_registry.lower("iternext", INDEX_RANGE_ITERATOR)
-    @iternext_impl(RefType.UNTRACKED)
-    def lower_range_next(context, builder, signature, arguments, result):
-        iterator = RangeIterator(context, builder, arguments[0])
-        value = builder.load(iterator.iter)
-        result.set_valid(builder.icmp_unsigned("<", value, iterator.stop))
-        result.yield_(value)
-        builder.store(builder.add(value, iterator.step, "", NO_WRAP), iterator.iter)
+    def lower_setitem(context, builder, signature, arguments):
+        array_type = signature.args[0]
+        array, subscript, value = arguments
+        pointer = _element(context, builder, array_type, array, subscript)
+        context.pack_value(builder, array_type.dtype, value, pointer)
+
+    for _subscript in (IndexType, INDEX_PAIR):
+        lowering_registry.lower(operator.getitem, types.Array, _subscript)(lower_getitem)
+        lowering_registry.lower(operator.setitem, types.Array, _subscript, types.Any)(lower_setitem)

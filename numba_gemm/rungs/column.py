@@ -19,7 +19,16 @@ import functools
 from numba import cuda, float32
 
 from numba_gemm.harness import Geometry
-from numba_gemm.primitives import block_x, block_y, index, problem_size, stage, thread_x, update
+from numba_gemm.primitives import (
+    block_x,
+    block_y,
+    launch_bounds,
+    problem_size,
+    stage,
+    thread_x,
+    unroll,
+    update,
+)
 from numba_gemm.rung import Rung
 from numba_gemm.tile import Tile
 
@@ -32,7 +41,7 @@ def build(tile: Tile = TILE):
     tile.check({"a thread has a column of entries, TN = 1": tile.TN == 1})
     BM, BN, BK, TM, THREADS = tile.BM, tile.BN, tile.BK, tile.TM, tile.threads
 
-    @cuda.jit
+    @cuda.jit(**launch_bounds(THREADS, tile.blocks))
     def kernel(A, B, C, alpha, beta):
         As = cuda.shared.array((BM, BK), float32)
         Bs = cuda.shared.array((BK, BN), float32)
@@ -50,16 +59,16 @@ def build(tile: Tile = TILE):
             stage(B, k0, col0, Bs, thread, THREADS)
             cuda.syncthreads()
 
-            for k in range(index(BK)):
+            for k in unroll(BK):
                 b = Bs[k, tx]  # loaded once, used TM times
                 for i in range(TM):
                     sums[i] += As[ty * TM + i, k] * b
             cuda.syncthreads()
 
+        row, col = row0 + ty * TM, col0 + tx
         for i in range(TM):
-            row, col = row0 + ty * TM + i, col0 + tx
-            if row < M and col < N:
-                update(C, row, col, sums[i], alpha, beta)
+            if row + i < M and col < N:
+                update(C, row + i, col, sums[i], alpha, beta)
 
     return kernel
 
@@ -72,9 +81,7 @@ RUNG = Rung(
     idea="a thread keeps TM entries of a column in registers",
     reference="Step by Step, rung 4; Boehm, kernel 4",
     kernel=kernel,
-    cover=lambda M, N, tile: Geometry.cover(
-        x=(N, tile.BN), y=(M, tile.BM), block=(tile.threads, 1)
-    ),
+    cover=lambda M, N, tile: Geometry.cover(x=(N, tile.BN), y=(M, tile.BM), block=(tile.threads, 1)),
     tile=TILE,
     make=build,
 )

@@ -16,7 +16,16 @@ import functools
 from numba import cuda, float32
 
 from numba_gemm.harness import Geometry
-from numba_gemm.primitives import block_x, block_y, index, problem_size, stage, thread_x, update
+from numba_gemm.primitives import (
+    block_x,
+    block_y,
+    launch_bounds,
+    problem_size,
+    stage,
+    thread_x,
+    unroll,
+    update,
+)
 from numba_gemm.rung import Rung
 from numba_gemm.tile import Tile
 
@@ -29,7 +38,7 @@ def build(tile: Tile = TILE):
     tile.check()
     BM, BN, BK, TM, TN, THREADS = tile.BM, tile.BN, tile.BK, tile.TM, tile.TN, tile.threads
 
-    @cuda.jit
+    @cuda.jit(**launch_bounds(THREADS, tile.blocks))
     def kernel(A, B, C, alpha, beta):
         As = cuda.shared.array((BM, BK), float32)
         Bs = cuda.shared.array((BK, BN), float32)
@@ -50,7 +59,7 @@ def build(tile: Tile = TILE):
             stage(B, k0, col0, Bs, thread, THREADS)
             cuda.syncthreads()
 
-            for k in range(index(BK)):
+            for k in unroll(BK):
                 for i in range(TM):
                     a[i] = As[ty * TM + i, k]
                 for j in range(TN):
@@ -60,11 +69,12 @@ def build(tile: Tile = TILE):
                         sums[i, j] += a[i] * b[j]  # TM + TN loads, TM * TN products
             cuda.syncthreads()
 
+        row, col = row0 + ty * TM, col0 + tx * TN
         for i in range(TM):
-            for j in range(TN):
-                row, col = row0 + ty * TM + i, col0 + tx * TN + j
-                if row < M and col < N:
-                    update(C, row, col, sums[i, j], alpha, beta)
+            if row + i < M:
+                for j in range(TN):
+                    if col + j < N:
+                        update(C, row + i, col + j, sums[i, j], alpha, beta)
 
     return kernel
 
@@ -77,9 +87,7 @@ RUNG = Rung(
     idea="a thread keeps TM x TN entries in registers",
     reference="Step by Step, rung 5; Boehm, kernel 5",
     kernel=kernel,
-    cover=lambda M, N, tile: Geometry.cover(
-        x=(N, tile.BN), y=(M, tile.BM), block=(tile.threads, 1)
-    ),
+    cover=lambda M, N, tile: Geometry.cover(x=(N, tile.BN), y=(M, tile.BM), block=(tile.threads, 1)),
     tile=TILE,
     make=build,
 )

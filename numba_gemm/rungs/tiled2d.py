@@ -22,7 +22,16 @@ import functools
 from numba import cuda, float32
 
 from numba_gemm.harness import Geometry
-from numba_gemm.primitives import block_x, block_y, problem_size, thread_x, thread_y, update
+from numba_gemm.primitives import (
+    block_x,
+    block_y,
+    index,
+    problem_size,
+    thread_x,
+    thread_y,
+    unroll,
+    update,
+)
 from numba_gemm.rung import Rung
 from numba_gemm.tile import Tile
 
@@ -50,16 +59,26 @@ def build(tile: Tile = TILE):
         row = block_y() * WIDTH + ty
         col = block_x() * WIDTH + tx
 
+        # The elements of A and B that this thread brings, and where they end: outside C at once.
+        a_col, a_end = tx, K if row < M else index(0)
+        b_row, b_end = ty, K if col < N else index(0)
+
         total = float32(0)
-        for k0 in range(0, K, WIDTH):
-            # Each thread brings one element of each tile, or a zero from beyond the edge.
-            As[ty, tx] = A[row, k0 + tx] if row < M and k0 + tx < K else float32(0)
-            Bs[ty, tx] = B[k0 + ty, col] if k0 + ty < K and col < N else float32(0)
+        for _ in range(0, K, WIDTH):
+            a = b = float32(0)
+            if a_col < a_end:
+                a = A[row, a_col]
+            if b_row < b_end:
+                b = B[b_row, col]
+            As[ty, tx] = a
+            Bs[ty, tx] = b
             cuda.syncthreads()  # both tiles are complete
 
-            for k in range(WIDTH):
+            for k in unroll(WIDTH):
                 total += As[ty, k] * Bs[k, tx]
             cuda.syncthreads()  # nobody reads these tiles any more
+            a_col += WIDTH
+            b_row += WIDTH
 
         if row < M and col < N:
             update(C, row, col, total, alpha, beta)
@@ -75,9 +94,7 @@ RUNG = Rung(
     idea="the threads of a block share tiles of A and B",
     reference="Step by Step, rung 3; Naive to Tiled, section 3; Boehm, kernel 3",
     kernel=kernel,
-    cover=lambda M, N, tile: Geometry.cover(
-        x=(N, tile.BN), y=(M, tile.BM), block=(tile.BN, tile.BM)
-    ),
+    cover=lambda M, N, tile: Geometry.cover(x=(N, tile.BN), y=(M, tile.BM), block=(tile.BN, tile.BM)),
     tile=TILE,
     make=build,
 )

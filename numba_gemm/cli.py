@@ -1,0 +1,348 @@
+"""The command line: ``numba-gemm climb`` and ``numba-gemm inspect``.
+
+Tables go to stdout, progress and errors to stderr.  The exit status is 0, 1 where a check failed, 2 for
+bad input and 130 after Ctrl-C.  Modules that look for a GPU are imported by the command that needs one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from .climb import Step
+    from .codegen import Report
+    from .device import Device
+    from .problem import Problem
+
+__all__ = ["main"]
+
+GPU_SIZE = 4096
+SIMULATOR_SIZE = 48
+"""Small, and not a multiple of any tile; the simulator takes seconds for it."""
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+class InputError(Exception):
+    """Something the user typed cannot be used; the message is one line."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line on *arguments* (``sys.argv`` by default) and return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.command(options)
+        return status
+    except InputError as error:
+        print(f"numba-gemm: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("numba-gemm: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="numba-gemm", description="The GEMM ladder in Numba CUDA, from naive to fast."
+    )
+    parser.add_argument("--version", action="version", version=f"numba-gemm {version('numba-gemm')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    climb = commands.add_parser(
+        "climb",
+        help="run every rung on a random problem, check it and compare",
+        description="Run every rung on one random problem, check each result against numpy, and "
+        "print one table: times on a GPU, costs in the simulator.",
+    )
+    shape = climb.add_mutually_exclusive_group()
+    shape.add_argument(
+        "--size",
+        type=_size,
+        metavar="N",
+        help=f"M = N = K = N (default {GPU_SIZE} on a GPU, {SIMULATOR_SIZE} in the simulator)",
+    )
+    shape.add_argument("--shape", type=_size, nargs=3, metavar=("M", "N", "K"))
+    climb.add_argument("--rungs", metavar="A,B", help="only these rungs, in the order of the ladder")
+    climb.add_argument("--alpha", type=_number, default=1.0, help="(default 1)")
+    climb.add_argument("--beta", type=_number, default=0.0, help="(default 0)")
+    climb.add_argument("--seed", type=int, help="of the random operands (default: a fresh one)")
+    climb.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as well")
+    climb.set_defaults(command=_climb)
+
+    inspect = commands.add_parser(
+        "inspect",
+        help="compile rungs for a GPU that need not be there and look at the code",
+        description="Compile rungs for an architecture, with or without a GPU, and print registers, "
+        "spills, shared memory and the instructions of the hottest loop.",
+    )
+    inspect.add_argument("rungs", nargs="*", metavar="RUNG", help="(default: the whole ladder)")
+    inspect.add_argument("--arch", default="sm_90", help="as CUDA spells it (default sm_90)")
+    inspect.add_argument("--sass", action="store_true", help="print the machine code too")
+    inspect.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    inspect.set_defaults(command=_inspect)
+    return parser
+
+
+def _size(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} should be at least 1")
+    return value
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} should be finite")
+    return value
+
+
+# climb --------------------------------------------------------------------------------------------
+
+
+def _climb(options: argparse.Namespace) -> int:
+    output = _writable(options.json)
+    try:
+        from .target import TARGET
+    except RuntimeError as error:
+        raise InputError(str(error)) from error
+    from . import climb, cublas, device
+    from .dispatch import named
+    from .problem import Problem
+    from .rungs import LADDER
+
+    names = [name.strip() for name in options.rungs.split(",")] if options.rungs else None
+    try:
+        wanted = {named(name).name for name in names} if names else None
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    rungs = [rung for rung in LADDER if wanted is None or rung.name in wanted]
+
+    size = options.size or (GPU_SIZE if TARGET.is_gpu else SIMULATOR_SIZE)
+    M, N, K = options.shape or (size, size, size)
+    problem = Problem(M, N, K, options.alpha, options.beta)
+    seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "little")
+
+    steps: list[Step] = []
+    errors = Console(stderr=True)
+    with _progress(errors) as progress:
+        task = progress.add_task("", total=len(rungs))
+        progress.update(task, description=rungs[0].name)
+        for step in climb.climb(problem, rungs, seed):
+            steps.append(step)
+            coming = rungs[len(steps)].name if len(steps) < len(rungs) else "cuBLAS"
+            progress.update(task, advance=1, description=coming)
+        vendor = None
+        try:
+            vendor = climb.time_cublas(problem, seed) if TARGET.is_gpu else None
+        except cublas.CublasMissingError as error:
+            errors.print(f"numba-gemm: no share of cuBLAS: {error}", highlight=False)
+
+    gpu = device.current()
+    console = Console()
+    title = _title(problem, gpu.name if gpu else "Numba's CUDA simulator", seed)
+    console.print(_gpu_table(title, problem, steps, gpu, vendor) if gpu else _cost_table(title, steps))
+    if not gpu:
+        console.print(
+            "The simulator shows that a kernel is right and what it asks for, not how fast it is.",
+            highlight=False,
+        )
+    if output:
+        _write_json(output, _climb_record(problem, steps, gpu, vendor, seed))
+    return 0 if all(step.passed for step in steps) else 1
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description:10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+def _title(problem: Problem, where: str, seed: int) -> str:
+    return (
+        f"C <- {problem.alpha:g} A B + {problem.beta:g} C, "
+        f"{problem.M} x {problem.N} x {problem.K}, float32, seed {seed}\n{where}"
+    )
+
+
+def _error_cell(step: Step) -> str:
+    """The error over its bound, red where it is too large."""
+    text = f"{step.worst:.2g}"
+    return f"[green]{text}[/]" if step.passed else f"[bold red]{text} wrong[/]"
+
+
+def _cost_table(title: str, steps: Sequence[Step]) -> Table:
+    """What each rung costs: for the simulator, which has no speed worth showing."""
+    table = Table(title=title)
+    table.add_column("rung", no_wrap=True)
+    table.add_column("idea")
+    table.add_column("bytes asked for", justify="right")
+    table.add_column("FLOP/byte", justify="right")
+    table.add_column("error / bound", justify="right")
+    for step in steps:
+        table.add_row(
+            step.rung,
+            step.idea,
+            f"{step.requested_bytes:,}",
+            f"{step.intensity:.2f}",
+            _error_cell(step),
+        )
+    return table
+
+
+def _gpu_table(
+    title: str, problem: Problem, steps: Sequence[Step], gpu: Device, vendor: float | None
+) -> Table:
+    """Time and speed of each rung, beside the device's peak, the rung below and cuBLAS."""
+    table = Table(title=title)
+    table.add_column("rung", no_wrap=True)
+    table.add_column("idea")
+    for heading in ("time", "TFLOP/s", "of peak", "x below", "of cuBLAS", "error / bound"):
+        table.add_column(heading, justify="right")
+    below = None
+    for step in steps:
+        assert step.seconds is not None
+        table.add_row(
+            step.rung,
+            step.idea,
+            _milliseconds(step.seconds),
+            _tflops(problem, step.seconds),
+            f"{problem.product_flops / step.seconds / gpu.fp32_peak:.1%}",
+            f"{below / step.seconds:.2f}" if below else "",
+            f"{vendor / step.seconds:.1%}" if vendor else "",
+            _error_cell(step),
+        )
+        below = step.seconds
+    if vendor:
+        share = f"{problem.product_flops / vendor / gpu.fp32_peak:.1%}"
+        table.add_section()
+        table.add_row(
+            "cuBLAS",
+            "FP32, TF32 off",
+            _milliseconds(vendor),
+            _tflops(problem, vendor),
+            share,
+            "",
+            "100.0%",
+            "",
+        )
+    return table
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"
+
+
+def _tflops(problem: Problem, seconds: float) -> str:
+    return f"{problem.product_flops / seconds / 1e12:.2f}"
+
+
+def _climb_record(
+    problem: Problem, steps: Sequence[Step], gpu: Device | None, vendor: float | None, seed: int
+) -> dict[str, Any]:
+    """Everything that the table shows and what it takes to make it again."""
+    return {
+        "problem": {name: getattr(problem, name) for name in ("M", "N", "K", "alpha", "beta")},
+        "seed": seed,
+        "device": gpu.name if gpu else "simulator",
+        "fp32_peak_flops_per_second": gpu.fp32_peak if gpu else None,
+        "cublas_seconds": vendor,
+        "product_flops": problem.product_flops,
+        "rungs": [step.as_dict() for step in steps],
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numba-gemm", "numba", "numba-cuda", "numpy")},
+        },
+    }
+
+
+# inspect ------------------------------------------------------------------------------------------
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    if "numba_gemm.target" not in sys.modules:
+        os.environ["NUMBA_GEMM_TARGET"] = "compiler"  # nothing is launched, so no GPU is looked for
+    from . import codegen
+    from .rungs import LADDER
+
+    names = options.rungs or [rung.name for rung in LADDER]
+    try:
+        reports = codegen.inspect_many([codegen.Job(name, options.arch) for name in names])
+    except (ValueError, codegen.CodegenError) as error:
+        raise InputError(str(error)) from error
+    if options.json:
+        print(json.dumps([report.as_dict(sass=options.sass) for report in reports], indent=2))
+        return 0
+    console = Console()
+    console.print(_inspect_table(options.arch, reports))
+    if options.sass:
+        for report in reports:
+            print(report.sass)
+    return 0
+
+
+def _inspect_table(arch: str, reports: Sequence[Report]) -> Table:
+    table = Table(title=f"Compiled for {arch}; the hottest loop", show_lines=True)
+    table.add_column("rung", no_wrap=True)
+    for heading in ("registers", "spilled bytes", "shared bytes", "per k-step", "FFMA"):
+        table.add_column(heading, justify="right")
+    table.add_column("instructions of the loop")
+    for report in reports:
+        spilled = report.spill_store_bytes + report.spill_load_bytes
+        loop = report.loop
+        table.add_row(
+            report.rung,
+            str(report.registers),
+            f"[bold red]{spilled}[/]" if spilled else "0",
+            str(report.shared_bytes),
+            f"{loop.per_k_step:.1f}" if loop else "",
+            f"{loop.ffma_share:.0%}" if loop else "",
+            "  ".join(f"{count} {opcode}" for opcode, count in loop.mix.items()) if loop else "",
+        )
+    return table
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+def _writable(path: Path | None) -> Path | None:
+    """*path*, refused before any work is done where it cannot be written."""
+    if path is None:
+        return None
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"--json {path}: there is no such folder, or it is one")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"--json {path}: it cannot be written")
+    return path
+
+
+def _write_json(path: Path, record: dict[str, Any]) -> None:
+    """Write whole or not at all: a file that was there is replaced only by a complete one."""
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, prefix=path.name, suffix=".part", delete=False
+    ) as file:
+        json.dump(record, file, indent=2)
+        file.write("\n")
+    os.replace(file.name, path)
