@@ -18,9 +18,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+
+from . import __version__
 
 if TYPE_CHECKING:
     from .climb import Step
@@ -31,8 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 GPU_SIZE = 4096
-SIMULATOR_SIZE = 48
-"""Small, and not a multiple of any tile; the simulator takes seconds for it."""
+SIMULATOR_SIZE = 100
+"""A few blocks and a fringe for most rungs; the simulator takes less than half a minute for it."""
+
+PIPED_WIDTH = 120
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -63,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="numba-gemm", description="The GEMM ladder in Numba CUDA, from naive to fast."
     )
-    parser.add_argument("--version", action="version", version=f"numba-gemm {version('numba-gemm')}")
+    parser.add_argument("--version", action="version", version=f"numba-gemm {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     climb = commands.add_parser(
@@ -148,7 +153,7 @@ def _climb(options: argparse.Namespace) -> int:
         progress.update(task, description=rungs[0].name)
         for step in climb.climb(problem, rungs, seed):
             steps.append(step)
-            coming = rungs[len(steps)].name if len(steps) < len(rungs) else "cuBLAS"
+            coming = rungs[len(steps)].name if len(steps) < len(rungs) else ""
             progress.update(task, advance=1, description=coming)
         vendor = None
         try:
@@ -157,7 +162,7 @@ def _climb(options: argparse.Namespace) -> int:
             errors.print(f"numba-gemm: no share of cuBLAS: {error}", highlight=False)
 
     gpu = device.current()
-    console = Console()
+    console = _stdout()
     title = _title(problem, gpu.name if gpu else "Numba's CUDA simulator", seed)
     console.print(_gpu_table(title, problem, steps, gpu, vendor) if gpu else _cost_table(title, steps))
     if not gpu:
@@ -168,6 +173,15 @@ def _climb(options: argparse.Namespace) -> int:
     if output:
         _write_json(output, _climb_record(problem, steps, gpu, vendor, seed))
     return 0 if all(step.passed for step in steps) else 1
+
+
+def _stdout() -> Console:
+    """Where tables go: as wide as the terminal, and wide enough where there is none."""
+    return Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
 
 
 def _progress(console: Console) -> Progress:
@@ -195,12 +209,12 @@ def _error_cell(step: Step) -> str:
 
 def _cost_table(title: str, steps: Sequence[Step]) -> Table:
     """What each rung costs: for the simulator, which has no speed worth showing."""
-    table = Table(title=title)
+    table = _table(title)
     table.add_column("rung", no_wrap=True)
-    table.add_column("idea")
-    table.add_column("bytes asked for", justify="right")
-    table.add_column("FLOP/byte", justify="right")
-    table.add_column("error / bound", justify="right")
+    table.add_column("idea", min_width=20)
+    table.add_column("bytes asked for", justify="right", no_wrap=True)
+    table.add_column("FLOP/byte", justify="right", no_wrap=True)
+    table.add_column("error/bound", justify="right", no_wrap=True)
     for step in steps:
         table.add_row(
             step.rung,
@@ -216,11 +230,11 @@ def _gpu_table(
     title: str, problem: Problem, steps: Sequence[Step], gpu: Device, vendor: float | None
 ) -> Table:
     """Time and speed of each rung, beside the device's peak, the rung below and cuBLAS."""
-    table = Table(title=title)
+    table = _table(title)
     table.add_column("rung", no_wrap=True)
-    table.add_column("idea")
-    for heading in ("time", "TFLOP/s", "of peak", "x below", "of cuBLAS", "error / bound"):
-        table.add_column(heading, justify="right")
+    table.add_column("idea", min_width=16)
+    for heading in ("time", "TFLOP/s", "of peak", "x below", "of cuBLAS", "error/bound"):
+        table.add_column(heading, justify="right", no_wrap=True)
     below = None
     for step in steps:
         assert step.seconds is not None
@@ -273,7 +287,8 @@ def _climb_record(
         "rungs": [step.as_dict() for step in steps],
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("numba-gemm", "numba", "numba-cuda", "numpy")},
+            "numba-gemm": __version__,
+            **{name: version(name) for name in ("numba", "numba-cuda", "numpy")},
         },
     }
 
@@ -295,7 +310,7 @@ def _inspect(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([report.as_dict(sass=options.sass) for report in reports], indent=2))
         return 0
-    console = Console()
+    console = _stdout()
     console.print(_inspect_table(options.arch, reports))
     if options.sass:
         for report in reports:
@@ -304,22 +319,26 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _inspect_table(arch: str, reports: Sequence[Report]) -> Table:
-    table = Table(title=f"Compiled for {arch}; the hottest loop", show_lines=True)
+    table = _table(
+        f"Compiled for {arch}: a thread's registers, and the instructions of the hottest loop"
+    )
     table.add_column("rung", no_wrap=True)
-    for heading in ("registers", "spilled bytes", "shared bytes", "per k-step", "FFMA"):
-        table.add_column(heading, justify="right")
-    table.add_column("instructions of the loop")
+    for heading in ("registers", "spilled", "shared", "a k-step", "FFMA"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("in the loop", min_width=24)
     for report in reports:
         spilled = report.spill_store_bytes + report.spill_load_bytes
         loop = report.loop
         table.add_row(
             report.rung,
             str(report.registers),
-            f"[bold red]{spilled}[/]" if spilled else "0",
-            str(report.shared_bytes),
+            f"[bold red]{spilled} B[/]" if spilled else "0 B",
+            f"{report.shared_bytes} B",
             f"{loop.per_k_step:.1f}" if loop else "",
             f"{loop.ffma_share:.0%}" if loop else "",
-            "  ".join(f"{count} {opcode}" for opcode, count in loop.mix.items()) if loop else "",
+            ", ".join(f"{count}\N{NO-BREAK SPACE}{opcode}" for opcode, count in loop.mix.items())
+            if loop
+            else "",
         )
     return table
 

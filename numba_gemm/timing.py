@@ -14,7 +14,7 @@ from typing import Any
 
 from .target import TARGET, cuda
 
-__all__ = ["Timing", "device_time"]
+__all__ = ["DeviceTimer", "Timing", "device_time"]
 
 HOLD_PER_LAUNCH_US = 200
 """How long to park the device for each launch that is queued: thrice what Numba takes to launch."""
@@ -48,32 +48,40 @@ def hold(microseconds: int) -> None:
         cuda.nanosleep(1000)
 
 
-def device_time(launch: Callable[[], Any], *, rounds: int = 7, stream: Any = 0) -> Timing:
-    """Time *launch*, which queues one piece of work on *stream*, by CUDA events.
+class DeviceTimer:
+    """Times one piece of work, *launch*, which queues it on *stream*, by CUDA events.
 
-    Each of the *rounds* queues enough launches to run for about 20 ms, 20 at most.  The first call,
-    which may compile, and a first round are not counted.
-
-    Raises RuntimeError without a GPU: the simulator's times say nothing about one.
+    Making one runs the work once, so that it is compiled, and chooses how many launches fill a round of
+    about 20 ms, 20 at most.  Raises RuntimeError without a GPU: the simulator's times say nothing about
+    one.
     """
-    if not TARGET.is_gpu:
-        raise RuntimeError(f"device time needs a GPU, but {TARGET.reason}")
-    launch()
-    stream_or_device = stream if stream else cuda
-    stream_or_device.synchronize()
 
-    start, stop = cuda.event(), cuda.event()
+    def __init__(self, launch: Callable[[], Any], stream: Any = 0) -> None:
+        if not TARGET.is_gpu:
+            raise RuntimeError(f"device time needs a GPU, but {TARGET.reason}")
+        self.launch = launch
+        self.stream = stream
+        self.launches = 1
+        launch()
+        self.round()  # not counted: clocks rise, caches fill
+        self.launches = max(1, min(MAX_LAUNCHES, round(ROUND_SECONDS / max(self.round(), 1e-9))))
 
-    def one_round(launches: int) -> float:
-        hold[1, 1, stream](HOLD_PER_LAUNCH_US * launches)
-        start.record(stream)
-        for _ in range(launches):
-            launch()
-        stop.record(stream)
+    def round(self) -> float:
+        """Device time of one launch in seconds, the mean over one round of them."""
+        start, stop = cuda.event(), cuda.event()
+        hold[1, 1, self.stream](HOLD_PER_LAUNCH_US * self.launches)
+        start.record(self.stream)
+        for _ in range(self.launches):
+            self.launch()
+        stop.record(self.stream)
         stop.synchronize()
-        return float(cuda.event_elapsed_time(start, stop)) / 1e3 / launches
+        return float(cuda.event_elapsed_time(start, stop)) / 1e3 / self.launches
 
-    one_round(1)
-    once = one_round(1)
-    launches = max(1, min(MAX_LAUNCHES, round(ROUND_SECONDS / max(once, 1e-9))))
-    return Timing(tuple(one_round(launches) for _ in range(rounds)), launches)
+
+def device_time(launch: Callable[[], Any], *, rounds: int = 7, stream: Any = 0) -> Timing:
+    """Time *launch*, which queues one piece of work on *stream*, over several *rounds*.
+
+    Raises RuntimeError without a GPU.
+    """
+    timer = DeviceTimer(launch, stream)
+    return Timing(tuple(timer.round() for _ in range(rounds)), timer.launches)

@@ -1,0 +1,13 @@
+"""Benchmarks measure device time, and a plain ``pytest`` runs each of them once, untimed."""
+
+import pytest
+
+# Options with which somebody asks for measurements; without one of them a benchmark is a smoke test.
+ASKING = ("only", "enable", "json", "save", "autosave", "compare")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    asked = any(getattr(config.option, f"benchmark_{option}", None) for option in ASKING)
+    if not asked:
+        config.option.benchmark_disable = True
