@@ -1,10 +1,11 @@
-"""The ladder, rung by rung, and cuBLAS beside it: one benchmark for each and every size.
+"""The ladder, rung by rung, with its twin in CUDA C++ and cuBLAS beside it, at several sizes.
 
 On a GPU the figures are device times, each round the mean of several queued launches, with TFLOP/s in
 ``extra_info``.  In the simulator they are host times of the simulator, labelled as such, at a size that
 says nothing about a GPU.  Every result is compared with numpy's.
 """
 
+import cuda_cpp
 import numpy as np
 import pytest
 
@@ -78,6 +79,20 @@ def test_rung(benchmark, operands, rung):
     problem, A, B, C = operands
     C.copy_to_device(np.full(C.shape, np.nan, np.float32))
     measure(benchmark, problem, harness.prepare(rung, A, B, C, problem))
+    check(problem, A, B, C)
+
+
+@pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+def test_cuda_cpp(benchmark, operands, rung):
+    """The same rung in CUDA C++, at sizes without a fringe."""
+    problem, A, B, C = operands
+    if not TARGET.is_gpu:
+        pytest.skip("CUDA C++ needs a GPU")
+    pytest.importorskip("cupy", reason="CuPy compiles CUDA C++")
+    if problem.M % 128:
+        pytest.skip("these kernels have no bounds: only multiples of 128")
+    C.copy_to_device(np.full(C.shape, np.nan, np.float32))
+    measure(benchmark, problem, cuda_cpp.prepare(rung, problem, A, B, C))
     check(problem, A, B, C)
 
 

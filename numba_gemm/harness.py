@@ -203,10 +203,15 @@ def run(
         device_C = checked.C.to_device(stream)
     else:
         device_C = cuda.device_array((problem.M, problem.N), np.float32, stream=stream)
-    C0 = _to_host(device_C, stream) if verify and problem.beta != 0 else None
+    launch = prepare(rung, device_A, device_B, device_C, problem, tile=tile, stream=stream)
 
-    prepare(rung, device_A, device_B, device_C, problem, tile=tile, stream=stream)()
+    C0 = None
+    if verify and problem.beta != 0:
+        C0 = _to_host(device_C, stream)
+    elif verify:  # so that neither an entry that is not written nor one that is read can hide
+        device_C.copy_to_device(np.full(device_C.shape, np.nan, np.float32), stream=stream)
 
+    launch()
     if copy_back:
         result = np.empty((problem.M, problem.N), np.float32) if C is None else C
         result[...] = _to_host(device_C, stream)
@@ -316,28 +321,33 @@ def _error_over_bound(
     """Error over bound of every entry of *C*; infinite where no rounding explains it."""
     exact = np.zeros(C.shape)
     magnitude = np.zeros(C.shape)
-    operations = problem.K + 3
+    overflows = np.zeros(C.shape, bool)
+    nu = (problem.K + 3) * UNIT_ROUNDOFF
     alpha, beta = np.float64(problem.alpha), np.float64(problem.beta)
     with np.errstate(all="ignore"):
         if problem.reads_operands:
             wide_A, wide_B = A.astype(np.float64), B.astype(np.float64)
             exact += alpha * (wide_A @ wide_B)
-            magnitude += abs(alpha) * (np.abs(wide_A) @ np.abs(wide_B))
+            terms = np.abs(wide_A) @ np.abs(wide_B)
+            overflows |= np.isfinite(terms) & (terms > LARGEST)
+            magnitude += abs(alpha) * terms
         if problem.beta != 0:
             assert C0 is not None
             exact += beta * C0.astype(np.float64)
             magnitude += abs(beta) * np.abs(C0.astype(np.float64))
 
-        gamma = operations * UNIT_ROUNDOFF / (1 - operations * UNIT_ROUNDOFF)
-        underflow = SMALLEST_SUBNORMAL / 2 * operations * (1 + abs(alpha))
+        # Past 2^23 terms the usual bound grows without limit; n u holds for a sum of any length
+        # (C.-P. Jeannerod and S. M. Rump, 2013), and twice that continues it without a step.
+        gamma = nu / (1 - nu) if nu < 0.5 else 2 * nu
+        underflow = SMALLEST_SUBNORMAL / 2 * (problem.K + 3) * (1 + abs(alpha))
         error = np.abs(C.astype(np.float64) - exact)
         ratio = error / (gamma * magnitude + underflow)
 
     ratio[np.isnan(ratio)] = np.inf
     same = (C == exact) | (np.isnan(C) & np.isnan(exact))
     # Where the terms add up to more than float32 holds, a partial sum may overflow on the way.
-    may_overflow = np.isfinite(magnitude) & (magnitude > LARGEST) & ~np.isfinite(C)
-    ratio[same | may_overflow] = 0
+    overflows |= np.isfinite(magnitude) & (magnitude > LARGEST)
+    ratio[same | (overflows & ~np.isfinite(C))] = 0
     return ratio
 
 

@@ -41,7 +41,7 @@ class Matrix:
 
     def overlaps(self, other: Matrix) -> bool:
         """Whether the two share memory."""
-        return self.address < other.end and other.address < self.end
+        return max(self.address, other.address) < min(self.end, other.end)
 
     def to_device(self, stream: Any) -> Any:
         """The matrix as a Numba device array: the caller's own memory, or a copy of a NumPy array."""
@@ -105,9 +105,9 @@ def _scalar(name: str, value: Any) -> float:
     try:
         with np.errstate(over="ignore"):
             rounded = float(np.float32(float(value)))
-    except OverflowError:
-        rounded = math.inf
-    if math.isinf(rounded) and value not in (math.inf, -math.inf):
+    except OverflowError:  # an integer that may have too many digits to print
+        raise ValueError(f"{name} is beyond even float64; it should fit in float32") from None
+    if math.isinf(rounded) and not math.isinf(value):
         raise ValueError(f"{name} is {value}; it should fit in float32")
     return rounded
 
@@ -146,7 +146,10 @@ def _interface(name: str, array: Any) -> dict[str, Any]:
         return array.__array_interface__
     if TARGET.is_simulator and cuda.cudadrv.devicearray.is_cuda_ndarray(array):
         return dict(array._ary.__array_interface__)
-    interface = getattr(array, "__cuda_array_interface__", None)
+    try:
+        interface = getattr(array, "__cuda_array_interface__", None)
+    except Exception as error:  # whatever its library raises: PyTorch, for one, for a gradient
+        raise TypeError(f"{name} does not show its memory: {error}") from error
     if interface is None:
         raise TypeError(
             f"{name} is a {type(array).__module__}.{type(array).__qualname__}; it should be a NumPy "

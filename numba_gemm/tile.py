@@ -34,7 +34,8 @@ class Tile:
     TM, TN
         Rows and columns of C that one thread computes and keeps in registers.
 
-    Any numbers may be written down; what is wrong with them is said when a kernel is built.
+    Any whole numbers may be written down; what is wrong with them is said when a kernel is built.
+    Anything else raises TileError.
     """
 
     BM: int
@@ -42,6 +43,16 @@ class Tile:
     BK: int
     TM: int = 1
     TN: int = 1
+
+    def __post_init__(self) -> None:
+        # Here and not later: kernels are cached by tile, and 32.0 == 32.
+        wrong = [
+            f"{name} is {value!r}; it should be a whole number"
+            for name, value in asdict(self).items()
+            if type(value) is not int
+        ]
+        if wrong:
+            raise TileError("this tile", wrong)
 
     @property
     def threads(self) -> int:
@@ -76,8 +87,8 @@ class Tile:
     def _reasons(self) -> list[str]:
         """Every reason why no rung can use this tile; empty when it is legal."""
         for name, value in asdict(self).items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                return [f"{name} is {value!r}; it should be a whole number of at least 1"]
+            if value < 1:
+                return [f"{name} is {value}; it should be at least 1"]
 
         reasons = []
         if self.BM % self.TM:

@@ -62,8 +62,9 @@ def stage(source, row0, col0, tile, thread, threads):
     """Copy the part of *source* whose corner is (row0, col0) into *tile*, a shared array.
 
     All *threads* of the block call it, each with its own number *thread*.  Consecutive threads copy
-    consecutive elements of a row, and together they fill *step* whole rows at a time.  What lies
-    outside *source* arrives as zero, which adds nothing to a sum.
+    consecutive elements of a row, and together they fill *step* whole rows at a time, an equal number
+    of times: a legal tile divides so.  What lies outside *source* arrives as zero, which adds nothing
+    to a sum.
     """
     rows, cols = tile.shape
     step = threads // cols
