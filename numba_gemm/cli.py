@@ -134,7 +134,7 @@ def _climb(options: argparse.Namespace) -> int:
     from .problem import Problem
     from .rungs import LADDER
 
-    names = [name.strip() for name in options.rungs.split(",")] if options.rungs else None
+    names = [name.strip() for name in options.rungs.split(",")] if options.rungs is not None else None
     try:
         wanted = {named(name).name for name in names} if names else None
     except ValueError as error:

@@ -8,6 +8,7 @@ time between two events around them: the launches wait for the device, not the d
 from __future__ import annotations
 
 import statistics
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,9 @@ class DeviceTimer:
             raise RuntimeError(f"device time needs a GPU, but {TARGET.reason}")
         self.launch = launch
         self.stream = stream
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*Grid size")  # one thread waits best
+            self.hold = hold[1, 1, stream]
         self.launches = 1
         launch()
         self.round()  # not counted: clocks rise, caches fill
@@ -69,7 +73,7 @@ class DeviceTimer:
     def round(self) -> float:
         """Device time of one launch in seconds, the mean over one round of them."""
         start, stop = cuda.event(), cuda.event()
-        hold[1, 1, self.stream](HOLD_PER_LAUNCH_US * self.launches)
+        self.hold(HOLD_PER_LAUNCH_US * self.launches)
         start.record(self.stream)
         for _ in range(self.launches):
             self.launch()

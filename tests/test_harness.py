@@ -181,12 +181,18 @@ def test_overflow_and_underflow_pass(a, b, alpha, result):
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "result"),
-    [(1e19, 1e18, np.inf), (1e19, 1e18, np.nan), (1e-20, 1e-20, 1e-30), (np.inf, 1, 1e30)],
+    ("a", "b", "alpha", "result"),
+    [
+        (1e19, 1e18, 1, np.inf),
+        (1e19, 1e18, 1, np.nan),
+        (1e30, 1e30, 1e-30, 5),  # it might have overflown, but did not
+        (1e-20, 1e-20, 1, 1e-30),
+        (np.inf, 1, 1, 1e30),
+    ],
 )
-def test_overflow_and_underflow_are_no_excuse(a, b, result):
+def test_overflow_and_underflow_are_no_excuse(a, b, alpha, result):
     """Where float32 could hold the result, it has to."""
-    assert not compare_with_numpy(Problem(1, 1, 1), one(a), one(b), one(result)).passed
+    assert not compare_with_numpy(Problem(1, 1, 1, alpha), one(a), one(b), one(result)).passed
 
 
 def test_overflow_between_the_terms_passes():

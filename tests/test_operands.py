@@ -12,6 +12,7 @@ import pytest
 
 from numba_gemm import Tile, TileError, gemm
 from numba_gemm.harness import random_operands
+from numba_gemm.operands import MAX_SIZE
 from numba_gemm.rungs import naive, square
 from numba_gemm.target import TARGET, cuda
 
@@ -227,6 +228,20 @@ def test_part_of_a_device_array_with_wider_rows():
     wide = cuda.to_device(np.zeros((M, K + 3), np.float32))
     with pytest.raises(ValueError, match=r"A of shape .* should be C-contiguous"):
         gemm(wide[:, :K], operands()["B"])
+
+
+def test_dimensions_beyond_31_bits():
+    """Rows and columns are counted in 31 bits; an empty matrix shows it without the memory."""
+    empty = np.zeros((0, 0), np.float32)
+    assert gemm(np.zeros((MAX_SIZE, 0), np.float32), empty).shape == (MAX_SIZE, 0)
+    with pytest.raises(
+        ValueError, match=f"^A is {MAX_SIZE + 1} x 0; neither may be more than {MAX_SIZE}$"
+    ):
+        gemm(np.zeros((MAX_SIZE + 1, 0), np.float32), empty)
+    with pytest.raises(
+        ValueError, match=f"^B is 0 x {MAX_SIZE + 1}; neither may be more than {MAX_SIZE}$"
+    ):
+        gemm(empty, np.zeros((0, MAX_SIZE + 1), np.float32))
 
 
 def test_an_illegal_tile_is_refused_before_anything_is_written():

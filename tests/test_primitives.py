@@ -9,17 +9,20 @@ import operator
 
 import numpy as np
 import pytest
-from numba import float32, int64
+from numba import float32, float64, int64
 
+from numba_gemm.operands import MAX_SIZE
 from numba_gemm.primitives import (
     block_x,
     block_y,
     device_function,
     index,
+    launch_bounds,
     problem_size,
     stage,
     thread_x,
     thread_y,
+    unroll,
     update,
 )
 from numba_gemm.target import cuda
@@ -36,12 +39,13 @@ def run(kernel, *arguments, grid=1, block=1):
 
 ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod]
 COMPARISONS = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
-PAIRS = [(7, 3), (3, 3), (40, 8), (5 * 2**30 + 1, 2**30 + 2), (2**31 - 1, 1)]
+LARGEST = 2**31 - 1  # of what an index may be
+PAIRS = [(7, 3), (3, 3), (40, 8), (46341, 46340), (LARGEST - 1, 1)]  # sum and product fit as well
 
 
 @pytest.mark.parametrize("operation", ARITHMETIC, ids=lambda operation: operation.__name__)
 def test_index_arithmetic(operation):
-    """An index and an integer, in either order, give what Python gives, past 32 bits as well."""
+    """An index and an integer, in either order, give what Python gives, up to the largest."""
 
     @cuda.jit
     def kernel(a, b, out):
@@ -65,7 +69,7 @@ def test_index_comparisons(operation):
         out[1] = operation(index(a), b)
         out[2] = operation(a, index(b))
 
-    for a, b in [*PAIRS, (3, 7), (1, 2**31)]:
+    for a, b in [*PAIRS, (3, 7), (1, LARGEST)]:
         out = np.full(3, not operation(a, b), np.bool_)
         run(kernel, a, b, out)
         assert out.tolist() == [operation(a, b)] * 3, (a, b)
@@ -84,6 +88,19 @@ def test_index_of_any_integer(integer):
     out = np.full(3, SENTINEL, np.int64)
     run(kernel, integer(100), out)
     assert out.tolist() == [100, 101, 200]
+
+
+def test_index_as_another_number():
+    """It becomes an integer or a float without losing a digit that these have."""
+
+    @cuda.jit
+    def kernel(value, integers, floats):
+        integers[0] = int64(index(value))
+        floats[0] = float64(index(value))
+
+    integers, floats = np.zeros(1, np.int64), np.zeros(1, np.float64)
+    run(kernel, LARGEST, integers, floats)
+    assert integers[0] == floats[0] == LARGEST
 
 
 def test_index_in_place_and_with_literals():
@@ -169,7 +186,7 @@ def test_range_of_start_and_stop(start, stop):
 
 @pytest.mark.parametrize(
     ("start", "stop", "step"),
-    [(0, 16, 4), (0, 17, 4), (0, 15, 4), (3, 4, 8), (5, 5, 3), (6, 2, 1), (2**33, 2**33 + 5, 2)],
+    [(0, 16, 4), (0, 17, 4), (0, 15, 4), (3, 4, 8), (5, 5, 3), (6, 2, 1), (MAX_SIZE - 5, MAX_SIZE, 2)],
 )
 def test_range_of_start_stop_and_step(start, stop, step):
     """Steps that land on stop, short of it and beyond it; the arguments may be plain integers."""
@@ -198,6 +215,33 @@ def test_nested_ranges_and_use_after_the_loop():
     out = np.full(1, SENTINEL, np.int64)
     run(kernel, 4, out)
     assert out[0] == sum(10 * i + j for i in range(4) for j in range(i, 4))
+
+
+@pytest.mark.parametrize("count", [0, 1, 8])
+def test_unroll(count):
+    """A loop that is written out runs as the loop would, inside another one as well."""
+
+    @cuda.jit
+    def kernel(n, out):
+        for _ in range(index(n)):
+            for k in unroll(count):
+                append(out, k)
+
+    out = np.zeros(20, np.int64)
+    run(kernel, 2, out)
+    assert_appended(out, [*range(count)] * 2)
+
+
+def test_launch_bounds():
+    """The option is one that cuda.jit takes in either target, and changes no result."""
+
+    @cuda.jit(**launch_bounds(32, 2))
+    def kernel(out):
+        out[thread_x()] = int64(thread_x())
+
+    out = np.full(32, SENTINEL, np.int64)
+    run(kernel, out, block=32)
+    assert out.tolist() == list(range(32))
 
 
 # coordinates and sizes ----------------------------------------------------------------------------

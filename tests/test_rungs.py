@@ -8,7 +8,6 @@ import pytest
 
 from numba_gemm import Problem
 from numba_gemm.harness import compare_with_numpy, random_operands
-from numba_gemm.primitives import index
 from numba_gemm.rungs import naive
 from numba_gemm.target import TARGET, cuda
 
@@ -296,10 +295,10 @@ def test_more_blocks_than_y_holds(rung, seed):
 
 @cuda.jit
 def fill(array, value):
-    """Write *value* to every element of a flat array, however long."""
-    first = index(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
-    for i in range(first, index(array.size), index(cuda.gridDim.x) * cuda.blockDim.x):
-        array[i] = value
+    """Write *value* to every element, with Numba's own 64-bit integers."""
+    for row in range(cuda.blockIdx.x, array.shape[0], cuda.gridDim.x):
+        for col in range(cuda.threadIdx.x, array.shape[1], cuda.blockDim.x):
+            array[row, col] = value
 
 
 def filled(shape, value):
@@ -309,13 +308,8 @@ def filled(shape, value):
     if 4 * math.prod(shape) > 0.8 * free:
         pytest.skip(f"needs {4 * math.prod(shape) / 1e9:.1f} GB of GPU memory")
     array = cuda.device_array(shape, np.float32)
-    fill[1024, 256](array.reshape(math.prod(shape)), np.float32(value))
+    fill[1024, 256](array, np.float32(value))
     return array
-
-
-def whole_rows(elements, width):
-    """Rows of a matrix so wide that holds five rows more than so many elements."""
-    return elements // width + 5
 
 
 WIDTH = 8192
@@ -324,11 +318,11 @@ WIDTH = 8192
 @pytest.mark.gpu
 @pytest.mark.parametrize("elements", [2**31, 2**32], ids=["2^31", "2^32"])
 class TestLargeOffsets:
-    """Elements that 32 bits cannot count to, in matrices of 8.6 and 17 GB."""
+    """More elements than 31 and 32 bits count, in matrices of 8.6 and 17 GB."""
 
     def test_in_A(self, ladder_rung, elements):
         """The last rows of A are read where they are."""
-        rows = whole_rows(elements, WIDTH)
+        rows = elements // WIDTH + 5
         A = filled((rows, WIDTH), 0)
         last, B, _ = whole_numbers(3, 2, WIDTH)
         A[-3:].copy_to_device(last)
@@ -338,7 +332,7 @@ class TestLargeOffsets:
 
     def test_in_B(self, ladder_rung, elements):
         """The last rows of B are read where they are."""
-        rows = whole_rows(elements, WIDTH)
+        rows = elements // WIDTH + 5
         B = filled((rows, WIDTH), 0)
         ends, last, C0 = whole_numbers(2, WIDTH, 3)
         B[-3:].copy_to_device(last)
@@ -349,7 +343,7 @@ class TestLargeOffsets:
 
     def test_in_C(self, ladder_rung, elements):
         """The first and last rows of C are written where they are, and read there with beta."""
-        rows = whole_rows(elements, WIDTH)
+        rows = elements // WIDTH + 5
         C = filled((rows, WIDTH), 3)
         A, _, _ = whole_numbers(rows, 1, 1)
         _, B, _ = whole_numbers(1, WIDTH, 1)

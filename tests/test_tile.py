@@ -77,6 +77,15 @@ def test_threads_and_shared_bytes():
     assert tile.shared_bytes == 4 * (128 * 16 + 16 * 64)
 
 
+def test_registers_decide_how_many_blocks_share_a_multiprocessor():
+    """Counted by hand: sums, fragments and 24 more for each thread, of 65536 in all."""
+    tile = Tile(128, 128, 8, TM=8, TN=8)
+    assert tile.registers == 8 * 8 + 8 + 8 + 24
+    assert tile.blocks == 2  # 104 registers for 256 threads leave room for one more block
+    assert Tile(8, 8, 8).blocks == 16  # the registers would do for 37
+    assert Tile(256, 256, 8, TM=8, TN=8).blocks == 1  # illegal for want of registers, but not 0
+
+
 @pytest.mark.parametrize("rung", [rung for rung in LADDER if rung.tile], ids=lambda r: r.name)
 def test_defaults_are_legal(rung):
     """A rung's own tile passes the rung's own rules and is the kernel that ships."""
