@@ -116,7 +116,6 @@ def _wish() -> tuple[Kind | None, str]:
             return kind, f"NUMBA_GEMM_TARGET={kind}"
     if wanted:
         raise TargetError(f"NUMBA_GEMM_TARGET is {wanted!r}; it should be 'gpu' or 'simulator'")
-    numba.config.reload_config()  # the environment may have changed since numba was imported
     if numba.config.ENABLE_CUDASIM:
         return "simulator", "NUMBA_ENABLE_CUDASIM=1"
     if os.environ.get("NUMBA_ENABLE_CUDASIM"):
@@ -126,6 +125,7 @@ def _wish() -> tuple[Kind | None, str]:
 
 def _decide() -> Target:
     """Choose, and set Numba up accordingly."""
+    numba.config.reload_config()  # the environment may have changed since numba was imported
     wanted, asked_by = _wish()
     if "numba.cuda" in sys.modules:
         return _accept(wanted, asked_by)
@@ -145,8 +145,9 @@ def _decide() -> Target:
 
     # Numba reads its configuration again whenever the environment changes, so the choice has to be
     # left there too.
-    os.environ["NUMBA_ENABLE_CUDASIM"] = "1" if target.is_simulator else "0"
-    numba.config.reload_config()
+    if target.is_simulator != bool(numba.config.ENABLE_CUDASIM):
+        os.environ["NUMBA_ENABLE_CUDASIM"] = "1" if target.is_simulator else "0"
+        numba.config.reload_config()
     return target
 
 
