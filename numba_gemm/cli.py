@@ -37,6 +37,8 @@ GPU_SIZE = 4096
 SIMULATOR_SIZE = 100
 """A few blocks and a fringe for most rungs; the simulator takes less than half a minute for it."""
 
+MOST_ELEMENTS = 2**40
+
 PIPED_WIDTH = 120
 
 BAD_INPUT = 2
@@ -49,6 +51,8 @@ class InputError(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on *arguments* (``sys.argv`` by default) and return the exit status."""
+    if sys.stdout is None:  # closed by the shell
+        sys.stdout = open(os.devnull, "w")
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
@@ -62,6 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        print(f"numba-gemm: {error}", file=sys.stderr)
+        return 1
+    except MemoryError:
+        print("numba-gemm: there is not enough memory for this problem", file=sys.stderr)
+        return BAD_INPUT
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     climb.add_argument("--rungs", metavar="A,B", help="only these rungs, in the order of the ladder")
     climb.add_argument("--alpha", type=_number, default=1.0, help="(default 1)")
     climb.add_argument("--beta", type=_number, default=0.0, help="(default 0)")
-    climb.add_argument("--seed", type=int, help="of the random operands (default: a fresh one)")
+    climb.add_argument("--seed", type=_seed, help="of the random operands (default: a fresh one)")
     climb.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as well")
     climb.set_defaults(command=_climb)
 
@@ -113,6 +123,13 @@ def _size(text: str) -> int:
     return value
 
 
+def _seed(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} should be at least 0")
+    return value
+
+
 def _number(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
@@ -129,7 +146,9 @@ def _climb(options: argparse.Namespace) -> int:
         from .target import TARGET
     except RuntimeError as error:
         raise InputError(str(error)) from error
-    from . import climb, cublas, device
+    if TARGET.kind == "compiler":
+        raise InputError(f"nothing can be launched: {TARGET.reason}")
+    from . import climb, cublas, device, operands
     from .dispatch import named
     from .problem import Problem
     from .rungs import LADDER
@@ -137,13 +156,19 @@ def _climb(options: argparse.Namespace) -> int:
     names = [name.strip() for name in options.rungs.split(",")] if options.rungs is not None else None
     try:
         wanted = {named(name).name for name in names} if names else None
+        alpha = operands.scalar("--alpha", options.alpha)
+        beta = operands.scalar("--beta", options.beta)
     except ValueError as error:
         raise InputError(str(error)) from error
     rungs = [rung for rung in LADDER if wanted is None or rung.name in wanted]
 
     size = options.size or (GPU_SIZE if TARGET.is_gpu else SIMULATOR_SIZE)
     M, N, K = options.shape or (size, size, size)
-    problem = Problem(M, N, K, options.alpha, options.beta)
+    if max(M, N, K) > operands.MAX_SIZE:
+        raise InputError(f"{M} x {N} x {K} is too large; no size may be more than {operands.MAX_SIZE}")
+    if max(M * K, K * N, M * N) > MOST_ELEMENTS:
+        raise InputError(f"{M} x {N} x {K} is too large; a matrix of that size fits in no memory")
+    problem = Problem(M, N, K, alpha, beta)
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "little")
 
     steps: list[Step] = []
@@ -336,9 +361,7 @@ def _inspect_table(arch: str, reports: Sequence[Report]) -> Table:
             f"{report.shared_bytes} B",
             f"{loop.per_k_step:.1f}" if loop else "",
             f"{loop.ffma_share:.0%}" if loop else "",
-            ", ".join(f"{count}\N{NO-BREAK SPACE}{opcode}" for opcode, count in loop.mix.items())
-            if loop
-            else "",
+            ", ".join(f"{count} {opcode}" for opcode, count in loop.mix.items()) if loop else "",
         )
     return table
 
@@ -347,21 +370,33 @@ def _inspect_table(arch: str, reports: Sequence[Report]) -> Table:
 
 
 def _writable(path: Path | None) -> Path | None:
-    """*path*, refused before any work is done where it cannot be written."""
+    """Where *path* leads, refused before any work is done where nothing can be written."""
     if path is None:
         return None
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"--json {path}: there is no such folder, or it is one")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InputError(f"--json {path}: it cannot be written")
-    return path
+    try:
+        path = path.resolve()
+        if path.is_dir():
+            raise IsADirectoryError("it is a folder")
+        if path.exists() and not path.is_file():
+            return path  # a device or a pipe, which is written to as it is
+        path.with_name(path.name).exists()  # a name that is too long shows here
+        with tempfile.TemporaryFile(dir=path.parent):
+            return path
+    except OSError as error:
+        raise InputError(f"--json {path}: {error.strerror or error}") from error
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
     """Write whole or not at all: a file that was there is replaced only by a complete one."""
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=path.name, suffix=".part", delete=False
-    ) as file:
-        json.dump(record, file, indent=2)
-        file.write("\n")
-    os.replace(file.name, path)
+    text = json.dumps(record, indent=2) + "\n"
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
+    umask = os.umask(0)
+    os.umask(umask)
+    mode = path.stat().st_mode if path.exists() else 0o666 & ~umask
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".numba-gemm-")
+    with open(handle, "w") as file:
+        file.write(text)
+        os.fchmod(handle, mode & 0o777)
+    os.replace(part, path)

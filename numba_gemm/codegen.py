@@ -73,6 +73,13 @@ class Job:
     arch: str = "sm_90"
     tile: Tile | None = None
 
+    def __post_init__(self) -> None:
+        for name, kind in (("rung", str), ("arch", str), ("tile", Tile | None)):
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                wanted = "a Tile or None" if name == "tile" else "a string"
+                raise TypeError(f"{name} is a {type(value).__name__}; it should be {wanted}")
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Job:
         """The job that :func:`dataclasses.asdict` took apart."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from . import operands
 from .problem import Problem
-from .target import TARGET, cuda
+from .target import TARGET, TargetError, cuda
 
 if TYPE_CHECKING:
     from .rung import Rung
@@ -192,9 +192,13 @@ def run(
     Raises what :func:`numba_gemm.operands.check` and :func:`prepare` raise, before anything is
     written; VerificationError where the result is wrong.
     """
+    if TARGET.kind == "compiler":
+        raise TargetError(f"nothing can be launched: {TARGET.reason}")
     checked = operands.check(A, B, C, alpha, beta)
     problem = checked.problem
-    stream = 0 if stream is None else stream
+    if not (stream is None or hasattr(stream, "synchronize")):
+        raise TypeError(f"stream is a {type(stream).__name__}; it should be a Numba stream")
+    stream = stream or 0
     rung.build(tile)  # refuses an illegal tile before anything is copied
 
     device_A, device_B = checked.A.to_device(stream), checked.B.to_device(stream)
@@ -214,7 +218,7 @@ def run(
     launch()
     if copy_back:
         result = np.empty((problem.M, problem.N), np.float32) if C is None else C
-        result[...] = _to_host(device_C, stream)
+        np.copyto(np.asarray(result), _to_host(device_C, stream))
     else:
         result = device_C if C is None else C
     if verify:

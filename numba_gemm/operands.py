@@ -16,7 +16,7 @@ import numpy as np
 from .problem import FLOAT32_BYTES, Problem
 from .target import TARGET, cuda
 
-__all__ = ["Operands", "check"]
+__all__ = ["MAX_SIZE", "Operands", "check", "scalar"]
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -74,7 +74,7 @@ def check(A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0) 
     other than float32; ValueError for dimensions, sizes, strides, a read-only C, a C that overlaps A or
     B, a scalar too large for float32, and beta != 0 without a C.
     """
-    alpha, beta = _scalar("alpha", alpha), _scalar("beta", beta)
+    alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
     a, b = _matrix("A", A), _matrix("B", B)
     c = None if C is None else _matrix("C", C, written=True)
 
@@ -96,8 +96,11 @@ def check(A: Any, B: Any, C: Any = None, alpha: float = 1.0, beta: float = 0.0) 
     return Operands(Problem(M, N, K, alpha, beta), a, b, c)
 
 
-def _scalar(name: str, value: Any) -> float:
-    """A real number, rounded to the float32 that a kernel receives."""
+def scalar(name: str, value: Any) -> float:
+    """A real number, rounded to the float32 that a kernel receives.
+
+    Raises TypeError where it is none and ValueError where it does not fit.
+    """
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if not isinstance(value, numbers.Real):
@@ -107,7 +110,7 @@ def _scalar(name: str, value: Any) -> float:
             rounded = float(np.float32(float(value)))
     except OverflowError:  # an integer that may have too many digits to print
         raise ValueError(f"{name} is beyond even float64; it should fit in float32") from None
-    if math.isinf(rounded) and not math.isinf(value):
+    if math.isinf(rounded) and value not in (math.inf, -math.inf):
         raise ValueError(f"{name} is {value}; it should fit in float32")
     return rounded
 

@@ -48,8 +48,11 @@ class Rung:
     def build(self, tile: Tile | None = None) -> Any:
         """The kernel for *tile*, the rung's own by default.
 
-        Raises TileError, a ValueError, where the tile is illegal or the rung has no tile parameters.
+        Raises TileError, a ValueError, where the tile is illegal or the rung has no tile parameters,
+        and TypeError where it is no tile.
         """
+        if not isinstance(tile, Tile | None):
+            raise TypeError(f"tile is a {type(tile).__name__}; it should be a Tile")
         if tile is None or tile == self.tile:
             return self.kernel
         if self.make is None:

@@ -119,7 +119,7 @@ def _wish() -> tuple[Kind | None, str]:
     if numba.config.ENABLE_CUDASIM:
         return "simulator", "NUMBA_ENABLE_CUDASIM=1"
     if os.environ.get("NUMBA_ENABLE_CUDASIM"):
-        return "gpu", "NUMBA_ENABLE_CUDASIM=0"
+        return "gpu", f"NUMBA_ENABLE_CUDASIM={os.environ['NUMBA_ENABLE_CUDASIM']}"
     return None, ""
 
 

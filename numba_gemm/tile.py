@@ -19,8 +19,12 @@ class TileError(ValueError):
     """These tile parameters do not make a kernel; ``reasons`` lists why, and so does the message."""
 
     def __init__(self, tile: object, reasons: list[str]) -> None:
-        super().__init__(f"{tile} is illegal: {'; '.join(reasons)}")
+        super().__init__(str(tile), reasons)  # all of it, so that it can be pickled
+        self.tile = str(tile)
         self.reasons = reasons
+
+    def __str__(self) -> str:
+        return f"{self.tile} is illegal: {'; '.join(self.reasons)}"
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,20 @@ def test_climb_to_json(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_json_keeps_links_modes_and_devices(tmp_path, capsys):
+    """A link still leads to its file, a file keeps its mode, a pipe or device is written to."""
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    real.write_text("old")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    assert run("climb", "--size", 3, "--rungs", "naive", "--json", link) == 0
+    assert link.is_symlink()
+    assert json.loads(real.read_text())["problem"]["M"] == 3
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert run("climb", "--size", 3, "--rungs", "naive", "--json", os.devnull) == 0
+    assert not os.path.isfile(os.devnull)
+
+
 def test_a_failed_check_is_status_1(broken_ladder, capsys):
     """The row says that it is wrong, and so does the status."""
     assert run("climb", "--size", 4) == 1
@@ -106,6 +120,7 @@ def test_a_failed_check_is_in_the_json(broken_ladder, tmp_path, capsys):
         ("climb", "--size", "3", "--shape", "1", "2", "3"),
         ("climb", "--shape", "1", "2"),
         ("climb", "--alpha", "nan"),
+        ("climb", "--seed", "-1"),
         ("climb", "--beta", "x"),
     ],
     ids=" ".join,
@@ -121,8 +136,12 @@ def test_what_the_parser_refuses(arguments, capsys):
     [
         (("climb", "--rungs", "cube"), "there is no rung 'cube'; the ladder has naive, coalesced"),
         (("climb", "--rungs", ""), "there is no rung ''"),
-        (("climb", "--json", "no/such/folder/x"), "--json no/such/folder/x: "),
-        (("climb", "--json", "."), "--json .: "),
+        (("climb", "--json", "no/such/folder/x"), "--json /"),
+        (("climb", "--json", "."), "--json /"),
+        (("climb", "--json", "x" * 300), "--json /"),
+        (("climb", "--beta", "1e39"), "--beta is 1e+39; it should fit in float32"),
+        (("climb", "--size", str(2**31)), "2147483648 x 2147483648 x 2147483648 is too large"),
+        (("climb", "--size", str(2**22)), "4194304 x 4194304 x 4194304 is too large"),
         (("inspect", "cube"), "there is no rung 'cube'; the ladder has naive, coalesced"),
         (("inspect", "naive", "--arch", "sm_9x"), "arch is 'sm_9x'"),
     ],

@@ -244,6 +244,16 @@ def test_dimensions_beyond_31_bits():
         gemm(empty, np.zeros((0, MAX_SIZE + 1), np.float32))
 
 
+@pytest.mark.parametrize("stream", ["x", 7, object()], ids=repr)
+def test_what_is_no_stream(stream):
+    """It is refused before anything is written, also where the simulator could do without it."""
+    arguments = operands()
+    before = arguments["C"].copy()
+    with pytest.raises(TypeError, match="^stream is a .*; it should be a Numba stream$"):
+        gemm(**arguments, stream=stream)
+    np.testing.assert_array_equal(arguments["C"], before)
+
+
 def test_an_illegal_tile_is_refused_before_anything_is_written():
     """Tiles are arguments, too."""
     arguments = operands()

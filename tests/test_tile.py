@@ -1,5 +1,6 @@
 """Tile parameters: which are legal, and why the others are not."""
 
+import pickle
 import re
 
 import pytest
@@ -53,6 +54,21 @@ def test_all_reasons_are_given_at_once():
 def test_a_tile_error_is_a_value_error():
     """As every other argument that is refused for its value."""
     assert issubclass(TileError, ValueError)
+
+
+def test_a_tile_error_survives_pickling():
+    """As it must to get out of a worker process."""
+    with pytest.raises(TileError) as caught:
+        Tile(32, 32, 8, TM=3).check()
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.reasons) == (str(caught.value), caught.value.reasons)
+
+
+@pytest.mark.parametrize("tile", ["x", 0, (8, 8, 8)], ids=repr)
+def test_what_is_no_tile(tile):
+    """It is refused by name, whatever the rung."""
+    with pytest.raises(TypeError, match="^tile is a .*; it should be a Tile$"):
+        square.RUNG.build(tile)
 
 
 def test_requirements_that_are_met_are_no_reason():
