@@ -11,3 +11,11 @@ def pytest_configure(config):
     asked = any(getattr(config.option, f"benchmark_{option}", None) for option in ASKING)
     if not asked:
         config.option.benchmark_disable = True
+
+
+def pytest_collection_modifyitems(config, items):
+    """With ``--benchmark-only``, leave the tests out instead of listing a skip for each."""
+    if config.option.benchmark_only:
+        kept = [item for item in items if "benchmark" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept

@@ -1,4 +1,4 @@
-"""The GEMM ladder in Numba CUDA: from one thread per entry to kernels as fast as the vendor's.
+"""The GEMM ladder in Numba CUDA: every rung of a fast matrix multiply, from one thread per entry.
 
 >>> import numpy as np, numba_gemm
 >>> A, B = np.random.rand(2, 64, 64).astype(np.float32)
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .dispatch import gemm
+    from .errors import TargetError
     from .harness import DeviceError, VerificationError
     from .problem import Problem
     from .rung import Rung
     from .rungs import LADDER
-    from .target import TargetError
     from .tile import Tile, TileError
 
 __version__ = "0.1.0"
@@ -41,7 +41,7 @@ _MODULES = {
     "DeviceError": "harness",
     "Problem": "problem",
     "Rung": "rung",
-    "TargetError": "target",
+    "TargetError": "errors",
     "Tile": "tile",
     "TileError": "tile",
     "VerificationError": "harness",

@@ -52,7 +52,7 @@ class InputError(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on *arguments* (``sys.argv`` by default) and return the exit status."""
     if sys.stdout is None:  # closed by the shell
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  for as long as the process lives
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
@@ -94,7 +94,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"M = N = K = N (default {GPU_SIZE} on a GPU, {SIMULATOR_SIZE} in the simulator)",
     )
-    shape.add_argument("--shape", type=_size, nargs=3, metavar=("M", "N", "K"))
+    shape.add_argument(
+        "--shape",
+        type=_size,
+        nargs=3,
+        metavar=("M", "N", "K"),
+        help="A is M x K, B is K x N, C is M x N",
+    )
     climb.add_argument("--rungs", metavar="A,B", help="only these rungs, in the order of the ladder")
     climb.add_argument("--alpha", type=_number, default=1.0, help="(default 1)")
     climb.add_argument("--beta", type=_number, default=0.0, help="(default 0)")
@@ -109,22 +115,29 @@ def _parser() -> argparse.ArgumentParser:
         "spills, shared memory and the instructions of the hottest loop.",
     )
     inspect.add_argument("rungs", nargs="*", metavar="RUNG", help="(default: the whole ladder)")
-    inspect.add_argument("--arch", default="sm_90", help="as CUDA spells it (default sm_90)")
+    inspect.add_argument("--arch", default="sm_90", help="for example sm_80 (default sm_90)")
     inspect.add_argument("--sass", action="store_true", help="print the machine code too")
     inspect.add_argument("--json", action="store_true", help="print JSON instead of a table")
     inspect.set_defaults(command=_inspect)
     return parser
 
 
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} should be a whole number") from None
+
+
 def _size(text: str) -> int:
-    value = int(text)
+    value = _whole_number(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} should be at least 1")
     return value
 
 
 def _seed(text: str) -> int:
-    value = int(text)
+    value = _whole_number(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{value} should be at least 0")
     return value
@@ -187,16 +200,21 @@ def _climb(options: argparse.Namespace) -> int:
             errors.print(f"numba-gemm: no share of cuBLAS: {error}", highlight=False)
 
     gpu = device.current()
+    if output:
+        _write_json(output, _climb_record(problem, steps, gpu, vendor, seed))
     console = _stdout()
     title = _title(problem, gpu.name if gpu else "Numba's CUDA simulator", seed)
     console.print(_gpu_table(title, problem, steps, gpu, vendor) if gpu else _cost_table(title, steps))
     if not gpu:
         console.print(
-            "The simulator shows that a kernel is right and what it asks for, not how fast it is.",
+            "The simulator shows that a kernel is right, not how fast it is. Bytes asked of global "
+            "memory are counted by formula.",
             highlight=False,
         )
-    if output:
-        _write_json(output, _climb_record(problem, steps, gpu, vendor, seed))
+    console.print(
+        "error/bound: the largest error as a fraction of what rounding in float32 may cause.",
+        highlight=False,
+    )
     return 0 if all(step.passed for step in steps) else 1
 
 
@@ -220,8 +238,10 @@ def _progress(console: Console) -> Progress:
 
 
 def _title(problem: Problem, where: str, seed: int) -> str:
+    product = "A B" if problem.alpha == 1 else f"{problem.alpha:g} A B"
+    previous = f" + {problem.beta:g} C" if problem.beta else ""
     return (
-        f"C <- {problem.alpha:g} A B + {problem.beta:g} C, "
+        f"C <- {product}{previous}, "
         f"{problem.M} x {problem.N} x {problem.K}, float32, seed {seed}\n{where}"
     )
 
@@ -345,10 +365,10 @@ def _inspect(options: argparse.Namespace) -> int:
 
 def _inspect_table(arch: str, reports: Sequence[Report]) -> Table:
     table = _table(
-        f"Compiled for {arch}: a thread's registers, and the instructions of the hottest loop"
+        f"Compiled for {arch}: registers a thread; instructions of the hottest loop for one k, and all"
     )
     table.add_column("rung", no_wrap=True)
-    for heading in ("registers", "spilled", "shared", "a k-step", "FFMA"):
+    for heading in ("registers", "spilled", "shared", "for one k", "FFMA"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("in the loop", min_width=24)
     for report in reports:
@@ -388,7 +408,7 @@ def _writable(path: Path | None) -> Path | None:
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
     """Write whole or not at all: a file that was there is replaced only by a complete one."""
-    text = json.dumps(record, indent=2) + "\n"
+    text = json.dumps(record, indent=2, allow_nan=False) + "\n"
     if path.exists() and not path.is_file():
         path.write_text(text)
         return

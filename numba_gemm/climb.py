@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -35,8 +36,8 @@ class Step:
     intensity: float
 
     def as_dict(self) -> dict[str, Any]:
-        """The step ready for JSON."""
-        return asdict(self)
+        """The step ready for JSON, which has no infinity."""
+        return asdict(self) | {"worst": self.worst if math.isfinite(self.worst) else None}
 
 
 def climb(problem: Problem, rungs: Sequence[Rung], seed: int) -> Iterator[Step]:

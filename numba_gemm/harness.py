@@ -286,8 +286,15 @@ def compare_with_numpy(
     operation that may underflow.  A wrong element cannot hide in it as it can in a norm.
 
     Above 2^31 multiply-adds, whole rows and columns are sampled: the first and last 256 and 64 at
-    random (*seed*) in each direction.  NaN and infinity have to be where numpy has them.
+    random (*seed*) in each direction.  NaN and infinity have to be where numpy has them; where the
+    terms together are more than float32 holds, any of them may be.
+
+    Raises ValueError where C has another shape than the problem, or beta != 0 has no C0.
     """
+    if C.shape != (problem.M, problem.N):
+        raise ValueError(f"C is of shape {C.shape}; it should be {problem.M} x {problem.N}")
+    if problem.beta != 0 and C0 is None:
+        raise ValueError(f"beta is {problem.beta:g} but C0, which it multiplies, is missing")
     if C.size == 0:
         return Verification(0.0, (0, 0), 0)
     every = slice(None)

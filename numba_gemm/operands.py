@@ -45,11 +45,20 @@ class Matrix:
 
     def to_device(self, stream: Any) -> Any:
         """The matrix as a Numba device array: the caller's own memory, or a copy of a NumPy array."""
+        # Of a dimension of one, x[None] for example, the stride may be anything, and Numba takes a
+        # stride of 0 for an array that is not contiguous.
         if self.on_host:
-            return cuda.to_device(self.array, stream=stream)
-        if cuda.cudadrv.devicearray.is_cuda_ndarray(self.array):
+            rows_apart = FLOAT32_BYTES * self.shape[1], FLOAT32_BYTES
+            array = np.lib.stride_tricks.as_strided(
+                self.array, self.shape, rows_apart, subok=False, writeable=False
+            )
+            return cuda.to_device(array, stream=stream)
+        if cuda.cudadrv.devicearray.is_cuda_ndarray(self.array) and (
+            TARGET.is_simulator or 0 not in self.array.strides
+        ):
             return self.array
-        return cuda.as_cuda_array(self.array)
+        interface = {**self.array.__cuda_array_interface__, "strides": None}
+        return cuda.from_cuda_array_interface(interface, owner=self.array)
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ def _matrix(name: str, array: Any, written: bool = False) -> Matrix:
         raise TypeError(f"{name} has dtype {dtype}; it should be float32")
     shape = tuple(interface["shape"])
     if len(shape) != 2:
-        raise ValueError(f"{name} has {len(shape)} dimensions; it should have 2")
+        raise ValueError(f"{name} has {len(shape)} dimension{'s'[: len(shape) != 1]}; it should have 2")
     if max(shape) > MAX_SIZE:
         raise ValueError(f"{name} is {shape[0]} x {shape[1]}; neither may be more than {MAX_SIZE}")
     strides = interface.get("strides")

@@ -18,12 +18,16 @@ Environment variables, strongest first:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numba
+
+from .errors import TargetError
 
 __all__ = ["MINIMUM_COMPUTE_CAPABILITY", "TARGET", "Target", "TargetError", "cuda"]
 
@@ -32,10 +36,6 @@ MINIMUM_COMPUTE_CAPABILITY = (7, 0)
 
 
 Kind = Literal["gpu", "simulator", "compiler"]
-
-
-class TargetError(RuntimeError):
-    """The device that was asked for cannot be had here; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +175,30 @@ def _accept(wanted: Kind | None, asked_by: str) -> Target:
     return Target("gpu", f"kernels run on the GPU: {found}")
 
 
+@contextlib.contextmanager
+def _without_cuda_runtime() -> Iterator[None]:
+    """Let Numba be imported for the simulator where there is not even CUDA's runtime library.
+
+    While it is imported, numba-cuda asks that library for its version, to choose a format of debug
+    information, and fails where there is none.  The simulator has no use for the answer.
+    """
+    from cuda.bindings import runtime
+
+    ask = runtime.getLocalRuntimeVersion
+    try:
+        ask()
+    except RuntimeError:
+        runtime.getLocalRuntimeVersion = lambda: (0, 0)
+    try:
+        yield
+    finally:
+        runtime.getLocalRuntimeVersion = ask
+
+
 TARGET: Target = _decide()
 """Where kernels run in this process."""
 
 print(f"numba_gemm: {TARGET.reason}", file=sys.stderr)
 
-from numba import cuda  # noqa: E402  only now: importing it is what makes the choice final
+with _without_cuda_runtime() if TARGET.is_simulator else contextlib.nullcontext():
+    from numba import cuda  # only now: importing it is what makes the choice final

@@ -6,12 +6,15 @@ from dataclasses import asdict, dataclass
 
 __all__ = ["Tile", "TileError"]
 
-# What every GPU from Volta on has; the last two are a multiprocessor's.
+# What a GPU has, at least: a block, and below what the blocks of a multiprocessor share.
 WARP = 32
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 48 * 1024
 MAX_REGISTERS = 255
 REGISTERS = 64 * 1024
+THREADS = 1536
+SHARED_BYTES = 100 * 1024
+RESERVED_SHARED_BYTES = 1024
 MAX_BLOCKS = 16
 
 
@@ -76,7 +79,10 @@ class Tile:
     @property
     def blocks(self) -> int:
         """Blocks to keep on a multiprocessor, as many as have the registers they need."""
-        return max(1, min(REGISTERS // (self.registers * self.threads), MAX_BLOCKS))
+        by_registers = REGISTERS // (self.registers * self.threads)
+        by_threads = THREADS // self.threads
+        by_shared_memory = SHARED_BYTES // (self.shared_bytes + RESERVED_SHARED_BYTES)
+        return max(1, min(by_registers, by_threads, by_shared_memory, MAX_BLOCKS))
 
     def check(self, requirements: dict[str, bool] | None = None) -> None:
         """Raise TileError unless a kernel can be built from this tile.

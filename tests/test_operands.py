@@ -12,7 +12,7 @@ import pytest
 
 from numba_gemm import Tile, TileError, gemm
 from numba_gemm.harness import random_operands
-from numba_gemm.operands import MAX_SIZE
+from numba_gemm.operands import MAX_SIZE, check
 from numba_gemm.rungs import naive, square
 from numba_gemm.target import TARGET, cuda
 
@@ -53,7 +53,7 @@ DIMENSIONS = {
     f"{dimensions} dimensions": (
         how,
         ValueError,
-        f"{{name}} has {dimensions} dimensions; it should have 2",
+        f"{{name}} has {dimensions} dimension{'' if dimensions == 1 else 's'}; it should have 2",
     )
     for dimensions, how in {
         0: lambda array: array[0, 0, None].reshape(()),
@@ -249,7 +249,7 @@ def test_what_is_no_stream(stream):
     """It is refused before anything is written, also where the simulator could do without it."""
     arguments = operands()
     before = arguments["C"].copy()
-    with pytest.raises(TypeError, match="^stream is a .*; it should be a Numba stream$"):
+    with pytest.raises(TypeError, match=r"^stream is a .*; it should be a Numba stream$"):
         gemm(**arguments, stream=stream)
     np.testing.assert_array_equal(arguments["C"], before)
 
@@ -555,3 +555,27 @@ def test_torch_tensors():
         gemm(A, B.cpu())
     with pytest.raises(TypeError, match="A has dtype float64"):
         gemm(A.double(), B)
+
+
+@pytest.mark.parametrize("place", ["host", pytest.param("device", marks=pytest.mark.gpu)])
+def test_a_dimension_of_one_may_have_any_stride(quick, place):
+    """``x[None]`` and ``x[:, None]`` have a stride of 0, which Numba takes for not contiguous."""
+    x = np.arange(1, 7, dtype=np.float32)
+    row, column = x[None], x[:, None]
+    assert 0 in row.strides
+    assert 0 in column.strides
+    a, b = placed(row, place), placed(column, place)
+    np.testing.assert_array_equal(contents(gemm(a, b, rung=quick)), [[91]])
+    np.testing.assert_array_equal(contents(gemm(b, a, rung=quick)), np.outer(x, x))
+    C = np.ones(6, np.float32)[None]
+    gemm(np.ones((1, 1), np.float32), row, C, beta=2, rung=quick)
+    np.testing.assert_array_equal(C, row + 2)
+
+
+def test_what_reaches_a_kernel_is_contiguous_to_numba():
+    """The array that Numba types has the strides of a matrix, whatever the caller's dimension of one had."""
+    x = np.arange(6, dtype=np.float32)
+    for matrix in (x[None], x[:, None], np.broadcast_to(np.float32(3), (1, 1))):
+        on_device = check(matrix, np.zeros((matrix.shape[1], 2), np.float32)).A.to_device(0)
+        assert on_device.strides == (4 * matrix.shape[1], 4)
+        np.testing.assert_array_equal(on_device.copy_to_host(), matrix)

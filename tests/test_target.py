@@ -50,7 +50,7 @@ def assert_refused(finished, *phrases):
     assert finished.stdout == ""
     *traceback, last = finished.stderr.splitlines()
     assert traceback[0] == "Traceback (most recent call last):"
-    assert last.startswith("numba_gemm.target.TargetError: ")
+    assert last.startswith("numba_gemm.errors.TargetError: ")
     for phrase in phrases:
         assert phrase in last
     assert not any(line.startswith("numba_gemm: ") for line in traceback)
@@ -288,3 +288,29 @@ def test_no_bindings(monkeypatch):
     gpu, found = find_gpu()
     assert gpu is None
     assert found.startswith("the CUDA Python bindings cannot be imported: ")
+
+
+def test_the_error_can_be_caught_by_its_public_name(python):
+    """Importing the name decides nothing, and it is the class that deciding raises."""
+    finished = python(
+        "import numba_gemm\n"
+        "try:\n"
+        "    numba_gemm.gemm\n"
+        "except numba_gemm.TargetError:\n"
+        "    print('caught')\n",
+        NUMBA_GEMM_TARGET="nonsense",
+    )
+    assert finished.stdout == "caught\n"
+
+
+def test_the_simulator_needs_no_cuda_library(python):
+    """numba-cuda asks the CUDA runtime for its version while it is imported, simulator or not."""
+    finished = python(
+        "from cuda.bindings import runtime\n"
+        "def missing(): raise RuntimeError('no libcudart')\n"
+        "runtime.getLocalRuntimeVersion = missing\n"
+        "import numpy as np, numba_gemm\n"
+        "print(numba_gemm.gemm(np.ones((1, 2), np.float32), np.ones((2, 1), np.float32)))\n",
+        NUMBA_GEMM_TARGET="simulator",
+    )
+    assert finished.stdout == "[[2.]]\n", finished.stderr

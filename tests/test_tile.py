@@ -67,7 +67,7 @@ def test_a_tile_error_survives_pickling():
 @pytest.mark.parametrize("tile", ["x", 0, (8, 8, 8)], ids=repr)
 def test_what_is_no_tile(tile):
     """It is refused by name, whatever the rung."""
-    with pytest.raises(TypeError, match="^tile is a .*; it should be a Tile$"):
+    with pytest.raises(TypeError, match=r"^tile is a .*; it should be a Tile$"):
         square.RUNG.build(tile)
 
 

@@ -8,7 +8,7 @@ optimizer neither unrolls it nor turns its subscripts into pointers that advance
 CUDA C++.  BK has to be a constant.  The optimizer unrolls short loops by itself; the hint is for a
 body too long for its own rules, such as the TM x TN multiply-adds of one k.
 
-In the simulator both are the ``range`` of Python.
+Steps are positive: an index never counts down.  In the simulator both are the ``range`` of Python.
 """
 
 from __future__ import annotations

@@ -5,11 +5,16 @@ registers: two shared loads for one multiply-add.  A thread that owns a column o
 element of B, uses it TM times, and needs TM elements of A for that: (TM + 1) / TM loads for one
 multiply-add, 1.125 instead of 2 at TM = 8.
 
-With more entries a thread, the same number of threads covers a larger block tile, 64 x 64 instead of
-32 x 32, so that global traffic halves as well: BM * BN / (2 * (BM + BN)) = 16 FLOP per byte.
+With more entries a thread, half as many threads cover a block tile four times as large, 64 x 64 instead
+of 32 x 32, so that global traffic halves as well: BM * BN / (2 * (BM + BN)) = 16 FLOP per byte.
+
+Besides, threads are numbered in one row of BM * BN / TM, a chunk along k is only BK = 8 deep, ``stage``
+does tiled2d's loading for tiles of any shape, and ``launch_bounds`` limits the registers so that more
+blocks fit a multiprocessor and hide each other's waiting.
 
 The sums live in a ``cuda.local.array``.  Registers have no addresses, so the array stays in them only
-because every subscript is a constant once the loops over TM are unrolled.
+because every subscript is a constant once the loops over TM are unrolled, which the compiler does by
+itself, as they are short; ``unroll`` asks for the loop over BK.
 
 Source: "A GEMM Kernel, Step by Step", rungs four and five; S. Boehm, kernel 4.
 """
@@ -50,11 +55,12 @@ def build(tile: Tile = TILE):
         M, N, K = problem_size(A, B, alpha)
         row0, col0 = block_y() * BM, block_x() * BN  # corner of the block tile
         thread = thread_x()
-        ty, tx = thread // BN, thread % BN  # the thread's place in the block tile
+        ty, tx = thread // BN, thread % BN  # which column of TM entries of the block tile
 
         for i in range(TM):
             sums[i] = 0
         for k0 in range(0, K, BK):
+            # Copy the chunks whose corners are (row0, k0) and (k0, col0), with zeros beyond the edge.
             stage(A, row0, k0, As, thread, THREADS)
             stage(B, k0, col0, Bs, thread, THREADS)
             cuda.syncthreads()

@@ -8,6 +8,10 @@ The 32 lanes of a warp are 32 consecutive values of ``threadIdx.x``.  Here that 
 so at each k they ask for 32 elements of A that lie a whole row apart, and later write 32 entries of C
 just as far apart: 32 memory transactions where one instruction could have made do with four.
 
+What all kernels have in common is in :mod:`numba_gemm.primitives`: M, N, K and the numbers of blocks and
+threads come as ``index``, an integer that subscripts arrays at no extra cost; K is 0 where alpha is 0,
+so that A and B are not read; ``update`` stores ``alpha * total + beta * C[row, col]``.
+
 Source: "A GEMM Kernel, Step by Step", rung one; "Naive to Tiled", section 1; S. Boehm, kernel 1.
 """
 

@@ -6,7 +6,8 @@ A and TN elements of B into registers, the fragments, and multiplies every one w
 
 The block tile grows to 128 x 128 and its intensity to 32 FLOP per byte.  The price is registers: 64
 sums a thread, at 256 threads a block, are a quarter of a multiprocessor's register file before
-anything else is counted, so fewer warps are in flight, with far less data in motion.
+anything else is counted, so fewer warps fit on it to hide each other's waiting; each has far less to
+wait for.
 
 Source: "A GEMM Kernel, Step by Step", rungs four and five; S. Boehm, kernel 5.
 """
@@ -49,24 +50,26 @@ def build(tile: Tile = TILE):
         M, N, K = problem_size(A, B, alpha)
         row0, col0 = block_y() * BM, block_x() * BN  # corner of the block tile
         thread = thread_x()
-        ty, tx = thread // (BN // TN), thread % (BN // TN)  # the thread's place in the block tile
+        ty, tx = thread // (BN // TN), thread % (BN // TN)  # which TM x TN square
 
         for i in range(TM):
             for j in range(TN):
                 sums[i, j] = 0
         for k0 in range(0, K, BK):
+            # Copy the chunks whose corners are (row0, k0) and (k0, col0), with zeros beyond the edge.
             stage(A, row0, k0, As, thread, THREADS)
             stage(B, k0, col0, Bs, thread, THREADS)
             cuda.syncthreads()
 
             for k in unroll(BK):
+                # TM + TN loads, TM * TN products.
                 for i in range(TM):
                     a[i] = As[ty * TM + i, k]
                 for j in range(TN):
                     b[j] = Bs[k, tx * TN + j]
                 for i in range(TM):
                     for j in range(TN):
-                        sums[i, j] += a[i] * b[j]  # TM + TN loads, TM * TN products
+                        sums[i, j] += a[i] * b[j]
             cuda.syncthreads()
 
         row, col = row0 + ty * TM, col0 + tx * TN

@@ -2,10 +2,10 @@
 
 All threads in a row of C need the same row of A, all in a column the same column of B, and so far each
 fetched its own.  Now the block brings one tile of A and one of B into shared memory, one element a
-thread, and every element is then read by TILE threads before the next pair of tiles replaces them.
+thread, and every element is then read by WIDTH threads before the next pair of tiles replaces them.
 
-A TILE x TILE block reads 2 * TILE * K floats for 2 * TILE^2 * K FLOPs: TILE / 4 FLOP per byte,
-whatever K is.  At TILE = 32 that is 8 instead of 0.25, and the 550 GB of the naive kernel at 4096
+A block of WIDTH x WIDTH reads 2 * WIDTH * K floats for 2 * WIDTH^2 * K FLOPs: WIDTH / 4 FLOP per byte,
+whatever K is.  At WIDTH = 32 that is 8 instead of 0.25, and the 550 GB of the naive kernel at 4096
 become 17.
 
 Each of the two barriers prevents an accident of its own: the first, that a thread multiplies a tile
@@ -59,13 +59,15 @@ def build(tile: Tile = TILE):
         row = block_y() * WIDTH + ty
         col = block_x() * WIDTH + tx
 
-        # The elements of A and B that this thread brings, and where they end: outside C at once.
-        a_col, a_end = tx, K if row < M else index(0)
-        b_row, b_end = ty, K if col < N else index(0)
+        # This thread brings A[row, a_col] and B[b_row, col].  Below A or beside B there is nothing to
+        # bring, which an end of 0 says.
+        a_col, b_row = tx, ty
+        a_end = K if row < M else index(0)
+        b_end = K if col < N else index(0)
 
         total = float32(0)
         for _ in range(0, K, WIDTH):
-            a = b = float32(0)
+            a = b = float32(0)  # what a tile holds beyond the edge
             if a_col < a_end:
                 a = A[row, a_col]
             if b_row < b_end:
