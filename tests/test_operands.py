@@ -573,7 +573,7 @@ def test_a_dimension_of_one_may_have_any_stride(quick, place):
 
 
 def test_what_reaches_a_kernel_is_contiguous_to_numba():
-    """The array that Numba types has the strides of a matrix, whatever the caller's dimension of one had."""
+    """The strides are those of a matrix, whatever the caller's dimension of one had."""
     x = np.arange(6, dtype=np.float32)
     for matrix in (x[None], x[:, None], np.broadcast_to(np.float32(3), (1, 1))):
         on_device = check(matrix, np.zeros((matrix.shape[1], 2), np.float32)).A.to_device(0)
