@@ -65,8 +65,8 @@ EVERYWHERE = [(0, 0), (0, 23), (19, 0), (19, 23), (2, 11), (17, 11), (9, 2), (9,
 @pytest.mark.parametrize("where", EVERYWHERE, ids=str)
 def test_one_wrong_entry_is_found(multiplied, where):
     """One entry, a little further off than its own bound, at any edge of C."""
-    error = 1.02 * multiplied.bound[where] + np.spacing(abs(multiplied.C[where]))
-    multiplied.C[where] += error
+    too_far = 1.02 * multiplied.bound[where] + np.spacing(abs(multiplied.C[where]))
+    multiplied.C[where] = multiplied.exact[where] + too_far
     outcome = multiplied.check()
     assert not outcome.passed
     assert outcome.where == where
