@@ -94,7 +94,7 @@ def _simulated() -> Iterator[None]:
 
     It keeps the launch in progress in a global, so launches from two threads take turns.  And at a
     barrier its scheduler polls until every thread has arrived, holding the interpreter for a whole
-    switch interval each time: with a tenth of the usual 5 ms, a launch takes a third of the time.
+    switch interval each time: with a tenth of the usual 5 ms, small blocks take a fifth of the time.
     """
     with _one_launch:
         interval = sys.getswitchinterval()

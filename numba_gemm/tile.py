@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 
 __all__ = ["Tile", "TileError"]
 
-# What a GPU has, at least: a block, and below what the blocks of a multiprocessor share.
+# Limits of a block; from REGISTERS on, what the blocks of a multiprocessor share (compute capability
+# 8.6, the least since Ampere).
 WARP = 32
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 48 * 1024

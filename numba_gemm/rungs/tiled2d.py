@@ -61,9 +61,8 @@ def build(tile: Tile = TILE):
 
         # This thread brings A[row, a_col] and B[b_row, col].  Below A or beside B there is nothing to
         # bring, which an end of 0 says.
-        a_col, b_row = tx, ty
-        a_end = K if row < M else index(0)
-        b_end = K if col < N else index(0)
+        a_col, a_end = tx, (K if row < M else index(0))
+        b_row, b_end = ty, (K if col < N else index(0))
 
         total = float32(0)
         for _ in range(0, K, WIDTH):
