@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import harness
+from . import device, harness
 from .rung import Rung
 from .rungs import LADDER
 
@@ -18,6 +18,14 @@ def named(name: str) -> Rung:
             return rung
     known = ", ".join(rung.name for rung in LADDER)
     raise ValueError(f"there is no rung {name!r}; the ladder has {known}")
+
+
+def highest() -> Rung:
+    """The highest rung that the device can run; in the simulator, the highest."""
+    gpu = device.current()
+    if gpu is None:
+        return LADDER[-1]
+    return [rung for rung in LADDER if rung.requires <= gpu.compute_capability][-1]
 
 
 def gemm(
@@ -45,7 +53,8 @@ def gemm(
         Real numbers, rounded to float32.  As in BLAS, alpha = 0 does not read A and B, and beta = 0
         does not read C, so that NaN in them does not matter.
     rung
-        A rung of :data:`numba_gemm.LADDER` or its name; ``"auto"`` is the highest.
+        A rung of :data:`numba_gemm.LADDER` or its name; ``"auto"`` is the highest
+        that the device can run.
     stream
         A Numba stream to work on; the default stream where it is None.
     verify
@@ -68,7 +77,7 @@ def gemm(
     In each case but the last nothing is written to C.
     """
     if isinstance(rung, str):
-        rung = LADDER[-1] if rung == "auto" else named(rung)
+        rung = highest() if rung == "auto" else named(rung)
     elif not isinstance(rung, Rung):
         raise TypeError(f"rung is a {type(rung).__name__}; it should be a name or a Rung")
     return harness.run(rung, A, B, C, alpha, beta, stream=stream, verify=verify)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import operands
+from . import device, operands
 from .problem import Problem
 from .target import TARGET, TargetError, cuda
 
@@ -39,6 +39,9 @@ __all__ = [
 
 MAX_GRID_X = 2**31 - 1
 MAX_GRID_YZ = 65535
+
+SIMULATED_MULTIPROCESSORS = 2
+"""Multiprocessors among which to divide work in the simulator, which has none."""
 
 
 class DeviceError(RuntimeError):
@@ -74,6 +77,13 @@ class Geometry:
             raise ValueError(f"{across} x {down} blocks are more than a grid can have")
         return cls(grid, block)
 
+    @classmethod
+    def line(cls, blocks: int, threads: int) -> Geometry:
+        """A line of *blocks* with *threads* each, as many as fit in x."""
+        if blocks > MAX_GRID_X:
+            raise ValueError(f"{blocks} blocks are more than a grid can have in x")
+        return cls((blocks, 1, 1), (threads, 1))
+
     @property
     def blocks(self) -> int:
         """Blocks in the grid; 0 where there is nothing to compute."""
@@ -107,22 +117,27 @@ def _simulated() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel, its geometry and its arguments: call it to queue it once more."""
+    """A kernel, its geometry and its arguments: call it to queue it once more.
+
+    *then* is a launch to queue behind it, for work that takes several.
+    """
 
     kernel: Any
     geometry: Geometry
     stream: Any
     arguments: tuple[Any, ...]
+    then: Launch | None = None
 
     def __call__(self) -> None:
         """Queue the kernel; an empty grid is nothing to do."""
-        if not self.geometry.blocks:
-            return
-        if TARGET.is_simulator:
-            with _simulated():
-                self._configured()(*self.arguments)
-        else:
-            self._configured_once(*self.arguments)
+        if self.geometry.blocks:
+            if TARGET.is_simulator:
+                with _simulated():
+                    self._configured()(*self.arguments)
+            else:
+                self._configured_once(*self.arguments)
+        if self.then:
+            self.then()
 
     def _configured(self) -> Any:
         """The kernel with its launch geometry and stream."""
@@ -161,7 +176,17 @@ def prepare(
     # With no k to sum over, alpha multiplies nothing: 0 keeps inf * 0 out of C, as BLAS has it.
     alpha = problem.alpha if problem.K else 0.0
     arguments = (A, B, C, np.float32(alpha), np.float32(problem.beta))
-    return Launch(kernel, rung.geometry(problem.M, problem.N, tile), stream, arguments)
+    if rung.split is None or not problem.M * problem.N:
+        return Launch(kernel, rung.geometry(problem.M, problem.N, tile), stream, arguments)
+    launch = None
+    gpu = device.current()
+    multiprocessors = gpu.multiprocessors if gpu else SIMULATED_MULTIPROCESSORS
+    for kernel, geometry, args in reversed(
+        rung.split(*arguments, tile or rung.tile, multiprocessors, stream)
+    ):
+        launch = Launch(kernel, geometry, stream, args, launch)
+    assert launch is not None
+    return launch
 
 
 def _dotted(capability: tuple[int, int]) -> str:

@@ -31,6 +31,10 @@ class Rung:
         The default tile parameters, or None for a rung that has none.
     make
         Makes the kernel for other tile parameters; None for a rung that has none.
+    split
+        Divides a multiply into several launches, for a rung that needs more than its one kernel:
+        ``split(A, B, C, alpha, beta, tile, multiprocessors, stream)`` returns the kernel, geometry and
+        arguments of each, in order.
     requires
         The lowest compute capability that runs it.
     """
@@ -43,6 +47,9 @@ class Rung:
     cover: Callable[[int, int, Any], Geometry] = field(repr=False)
     tile: Tile | None = None
     make: Callable[[Tile], Any] | None = field(default=None, repr=False)
+    split: Callable[..., list[tuple[Any, Geometry, tuple[Any, ...]]]] | None = field(
+        default=None, repr=False
+    )
     requires: tuple[int, int] = (7, 0)
 
     def build(self, tile: Tile | None = None) -> Any:

@@ -41,6 +41,11 @@ class Tile:
         Depth of the chunks of A (BM x BK) and B (BK x BN) held in shared memory.
     TM, TN
         Rows and columns of C that one thread computes and keeps in registers.
+    WM, WN
+        Rows and columns of C that one warp computes; None for a rung that deals out threads without
+        regard to warps.
+    stages
+        Chunks held in shared memory at a time.
 
     Any whole numbers may be written down; what is wrong with them is said when a kernel is built.
     Anything else raises TileError.
@@ -51,14 +56,19 @@ class Tile:
     BK: int
     TM: int = 1
     TN: int = 1
+    WM: int | None = None
+    WN: int | None = None
+    stages: int = 1
 
     def __post_init__(self) -> None:
         # Here and not later: kernels are cached by tile, and 32.0 == 32.
         wrong = [
             f"{name} is {value!r}; it should be a whole number"
             for name, value in asdict(self).items()
-            if type(value) is not int
+            if type(value) is not int and not (value is None and name in ("WM", "WN"))
         ]
+        if (self.WM is None) != (self.WN is None):
+            wrong.append(f"WM is {self.WM} and WN is {self.WN}; both should be given, or neither")
         if wrong:
             raise TileError("this tile", wrong)
 
@@ -69,8 +79,8 @@ class Tile:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory for one chunk of A and one of B in float32."""
-        return 4 * (self.BM + self.BN) * self.BK
+        """Bytes of shared memory for the chunks of A and B in float32, without padding."""
+        return 4 * (self.BM + self.BN) * self.BK * self.stages
 
     @property
     def registers(self) -> int:
@@ -85,20 +95,49 @@ class Tile:
         by_shared_memory = SHARED_BYTES // (self.shared_bytes + RESERVED_SHARED_BYTES)
         return max(1, min(by_registers, by_threads, by_shared_memory, MAX_BLOCKS))
 
-    def check(self, requirements: dict[str, bool] | None = None) -> None:
+    def check(
+        self, requirements: dict[str, bool] | None = None, *, vector: int = 1, warps: bool = False
+    ) -> None:
         """Raise TileError unless a kernel can be built from this tile.
 
-        *requirements* are a rung's own: what it needs, and whether the tile has it.
+        *requirements* are a rung's own: what it needs, and whether the tile has it.  The threads fill
+        the chunks *vector* floats at a time.  With *warps*, the rung deals out warp tiles.
         """
-        reasons = self._reasons()
+        reasons = self._reasons(vector)
+        if warps and self.WM is None:
+            reasons.append("it has no warp tile, WM x WN")
         reasons += [need for need, met in (requirements or {}).items() if not met]
         if reasons:
             raise TileError(self, reasons)
 
-    def _reasons(self) -> list[str]:
+    @property
+    def lanes(self) -> tuple[int, int]:
+        """Lanes of a warp down and across its warp tile."""
+        assert self.WM
+        assert self.WN
+        return self.WM // self.TM, self.WN // self.TN
+
+    def _reasons_of_warps(self) -> list[str]:
+        """Why warps cannot share the block tile so; empty when they can."""
+        assert self.WM
+        assert self.WN
+        reasons = [
+            f"{inner}={getattr(self, inner)} does not divide {outer}={getattr(self, outer)}"
+            for inner, outer in (("WM", "BM"), ("WN", "BN"), ("TM", "WM"), ("TN", "WN"))
+            if getattr(self, outer) % getattr(self, inner)
+        ]
+        down, across = self.lanes
+        if not reasons and down * across != WARP:
+            reasons.append(
+                f"a warp tile of {self.WM} x {self.WN} is {down} x {across} thread tiles, "
+                f"and a warp has {WARP} lanes"
+            )
+        return reasons
+
+    def _reasons(self, vector: int) -> list[str]:
         """Every reason why no rung can use this tile; empty when it is legal."""
         for name, value in asdict(self).items():
-            if value < 1:
+            if value is not None and value < 1:
                 return [f"{name} is {value}; it should be at least 1"]
 
         reasons = []
@@ -109,12 +148,18 @@ class Tile:
         if reasons:
             return reasons
 
+        if self.WM and self.WN:
+            reasons += self._reasons_of_warps()
         if self.threads % WARP:
             reasons.append(f"{self.threads} threads a block are not whole warps of {WARP}")
         if self.threads > MAX_THREADS:
             reasons.append(f"{self.threads} threads a block are more than {MAX_THREADS}")
+        for name in ("BK", "BN", "TM", "TN"):
+            if getattr(self, name) % vector:
+                reasons.append(f"{name}={getattr(self, name)} is not a multiple of {vector}")
         for what, rows, cols in (("BM x BK", self.BM, self.BK), ("BK x BN", self.BK, self.BN)):
-            if self.threads % cols or rows * cols % self.threads:
+            across = max(1, cols // vector)
+            if self.threads % across or rows % (self.threads // across):
                 reasons.append(
                     f"{self.threads} threads cannot fill the {rows} x {cols} chunk ({what}) "
                     "in whole rows, all of them at once"

@@ -13,7 +13,20 @@ import pytest
 from hypothesis import settings
 
 from numba_gemm import LADDER, Rung, Tile
-from numba_gemm.rungs import coalesced, column, naive, square, tiled2d
+from numba_gemm.rungs import (
+    async_copy,
+    autotuned,
+    coalesced,
+    column,
+    double_buffered,
+    naive,
+    padded,
+    split_k,
+    square,
+    tiled2d,
+    vectorized,
+    warptiled,
+)
 from numba_gemm.target import TARGET
 
 settings.register_profile(
@@ -51,6 +64,13 @@ SMALL = (
     with_tile(tiled2d.RUNG, Tile(8, 8, 8)),
     with_tile(column.RUNG, Tile(16, 8, 4, TM=4)),
     with_tile(square.RUNG, Tile(16, 32, 4, TM=4, TN=4)),
+    with_tile(vectorized.RUNG, Tile(16, 32, 8, TM=4, TN=4)),
+    with_tile(autotuned.RUNG, Tile(16, 32, 8, TM=4, TN=4)),
+    with_tile(warptiled.RUNG, Tile(16, 32, 8, TM=4, TN=4, WM=16, WN=32)),
+    with_tile(padded.RUNG, Tile(16, 64, 8, TM=4, TN=8, WM=16, WN=64)),
+    with_tile(double_buffered.RUNG, Tile(32, 16, 8, TM=4, TN=4, WM=32, WN=16, stages=2)),
+    with_tile(async_copy.RUNG, Tile(16, 32, 8, TM=4, TN=4, WM=16, WN=32, stages=3)),
+    with_tile(split_k.RUNG, Tile(16, 32, 8, TM=4, TN=4, WM=16, WN=32, stages=2)),
 )
 
 

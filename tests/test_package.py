@@ -81,7 +81,20 @@ def test_type_hints_are_announced():
 
 def test_the_order_of_the_ladder():
     """Slowest first."""
-    assert [rung.name for rung in LADDER] == ["naive", "coalesced", "tiled2d", "column", "square"]
+    assert [rung.name for rung in LADDER] == [
+        "naive",
+        "coalesced",
+        "tiled2d",
+        "column",
+        "square",
+        "vectorized",
+        "autotuned",
+        "warptiled",
+        "padded",
+        "double_buffered",
+        "async_copy",
+        "split_k",
+    ]
 
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)

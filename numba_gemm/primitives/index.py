@@ -167,7 +167,7 @@ else:
             converted = _subscript_type(array, subscript)
             return signature(types.none, array, converted, array.dtype) if converted else None
 
-    def _element(context, builder, array_type, array, subscript):
+    def element_pointer(context, builder, array_type, array, subscript):
         """A pointer to ``array[subscript]``."""
         array = cgutils.create_struct_proxy(array_type)(context, builder, value=array)
         sizes = cgutils.unpack_tuple(builder, array.shape)
@@ -182,13 +182,13 @@ else:
 
     def lower_getitem(context, builder, signature, arguments):
         array_type = signature.args[0]
-        pointer = _element(context, builder, array_type, *arguments)
+        pointer = element_pointer(context, builder, array_type, *arguments)
         return context.unpack_value(builder, array_type.dtype, pointer)
 
     def lower_setitem(context, builder, signature, arguments):
         array_type = signature.args[0]
         array, subscript, value = arguments
-        pointer = _element(context, builder, array_type, array, subscript)
+        pointer = element_pointer(context, builder, array_type, array, subscript)
         context.pack_value(builder, array_type.dtype, value, pointer)
 
     for _subscript in (IndexType, INDEX_PAIR):

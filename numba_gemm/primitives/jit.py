@@ -8,7 +8,7 @@ from numba import cuda
 
 from numba_gemm.target import TARGET
 
-__all__ = ["device_function", "launch_bounds"]
+__all__ = ["device_function", "jit_by_ptx", "launch_bounds"]
 
 
 def device_function(function: Callable) -> Callable:
@@ -29,3 +29,13 @@ def launch_bounds(threads: int, blocks: int) -> dict[str, tuple[int, int]]:
     The simulator, which has no registers, takes no such option.
     """
     return {} if TARGET.is_simulator else {"launch_bounds": (threads, blocks)}
+
+
+def jit_by_ptx(function: Callable) -> Callable:
+    """``cuda.jit`` for a kernel that is assembled as compiled, not optimized once more when linked.
+
+    By default Numba links through LTO, and the second optimizer moves instructions about that the first
+    had placed well; which of the two is better has to be measured.  As a decorator,
+    ``cuda.jit(lto=False)`` forgets the option, so it is given with the function.
+    """
+    return cuda.jit(function, **({} if TARGET.is_simulator else {"lto": False}))

@@ -2,9 +2,36 @@
 
 from numba_gemm.rung import Rung
 
-from . import coalesced, column, naive, square, tiled2d
+from . import (
+    async_copy,
+    autotuned,
+    coalesced,
+    column,
+    double_buffered,
+    naive,
+    padded,
+    split_k,
+    square,
+    tiled2d,
+    vectorized,
+    warptiled,
+)
 
-__all__ = ["LADDER", "coalesced", "column", "naive", "square", "tiled2d"]
+__all__ = [
+    "LADDER",
+    "async_copy",
+    "autotuned",
+    "coalesced",
+    "column",
+    "double_buffered",
+    "naive",
+    "padded",
+    "split_k",
+    "square",
+    "tiled2d",
+    "vectorized",
+    "warptiled",
+]
 
 LADDER: tuple[Rung, ...] = (
     naive.RUNG,
@@ -12,5 +39,12 @@ LADDER: tuple[Rung, ...] = (
     tiled2d.RUNG,
     column.RUNG,
     square.RUNG,
+    vectorized.RUNG,
+    autotuned.RUNG,
+    warptiled.RUNG,
+    padded.RUNG,
+    double_buffered.RUNG,
+    async_copy.RUNG,
+    split_k.RUNG,
 )
 """Every rung, slowest first."""

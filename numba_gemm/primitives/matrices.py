@@ -1,0 +1,109 @@
+"""What the upper rungs share: four floats at a time, and fringes that cost nothing inside.
+
+A block tile that hangs over the edge of C computes entries that nobody stores, so it does not matter
+what it reads for them.  It reads the last row or column again, where one beyond it would be: that is
+settled once, by ``clamp``, and the loop over k has no checks.  Along k each product counts.  There the
+loop ends with the last whole chunk, and ``stage_remainder`` copies what is left.
+
+*wide*, in all of these, says that every row of the matrix begins at a multiple of 16 bytes
+(``rows_are_aligned``).  Where it does not, four floats are four loads.
+"""
+
+from __future__ import annotations
+
+from numba import float32
+
+from .helpers import thread_x, update
+from .index import index
+from .jit import device_function
+from .vectors import load4, store4
+
+__all__ = ["clamp", "clamp4", "fetch4", "stage4", "stage4_transposed", "stage_remainder", "update4"]
+
+
+@device_function
+def clamp(i, size):
+    """The index *i*, or the last one of *size* where it is beyond."""
+    return i if i < size else size - 1
+
+
+@device_function
+def clamp4(col, cols, wide):
+    """A column from which :func:`fetch4` may read: *col*, or the last four where it is beyond."""
+    return clamp(col, cols - 3) if wide else col
+
+
+@device_function
+def fetch4(source, row, col, wide):
+    """Four floats of *source* from (row, col) on, as a tuple; beyond the last column, it again."""
+    if wide:
+        return load4(source, row, col)
+    cols = index(source.shape[1])
+    return (
+        source[row, clamp(col, cols)],
+        source[row, clamp(col + 1, cols)],
+        source[row, clamp(col + 2, cols)],
+        source[row, clamp(col + 3, cols)],
+    )
+
+
+@device_function
+def stage4(source, row0, col0, tile, cols, thread, threads, wide):
+    """Copy whole rows of *cols* columns from (row0, col0) on into *tile*, four floats at a time.
+
+    All *threads* of the block call it, each with its own number *thread*; together they fill a whole
+    number of rows at a time, an equal number of times: a legal tile divides so.
+    """
+    step = threads // (cols // 4)
+    r, c = thread // (cols // 4), thread % (cols // 4) * 4
+    col = clamp4(col0 + c, index(source.shape[1]), wide)
+    for first in range(0, tile.shape[0], step):
+        store4(tile, r + first, c, fetch4(source, row0 + r + first, col, wide))
+
+
+@device_function
+def stage4_transposed(source, row0, col0, tile, rows, thread, threads, wide):
+    """Copy *rows* rows from (row0, col0) on into the columns of *tile*, four floats at a time."""
+    cols = tile.shape[0]
+    step = threads // (cols // 4)
+    r, c = thread // (cols // 4), thread % (cols // 4) * 4
+    for first in range(0, rows, step):
+        row = clamp(row0 + r + first, index(source.shape[0]))
+        x0, x1, x2, x3 = fetch4(source, row, col0 + c, wide)
+        tile[c, r + first] = x0
+        tile[c + 1, r + first] = x1
+        tile[c + 2, r + first] = x2
+        tile[c + 3, r + first] = x3
+
+
+@device_function
+def stage_remainder(A, B, row0, col0, k0, As, Bs, BM, BN, BK, threads):
+    """Copy what is left of k from k0 on, less than BK, and zeros up to BK; A arrives transposed.
+
+    It happens once in a block, so it is short rather than fast.
+    """
+    M, N, K = index(A.shape[0]), index(B.shape[1]), index(A.shape[1])
+    for n in range(thread_x(), BM * BK, threads):
+        r, k = n // BK, n % BK
+        As[k, r] = A[clamp(row0 + r, M), k0 + k] if k0 + k < K else float32(0)
+    for n in range(thread_x(), BN * BK, threads):
+        k, c = n // BN, n % BN
+        Bs[k, c] = B[k0 + k, clamp(col0 + c, N)] if k0 + k < K else float32(0)
+
+
+@device_function
+def update4(C, row, col, products, alpha, beta, wide):
+    """:func:`update` of four entries from (row, col) on; those beyond the last column are left out."""
+    N = index(C.shape[1])
+    if wide:
+        if col < N:
+            x0, x1, x2, x3 = products
+            x0, x1, x2, x3 = alpha * x0, alpha * x1, alpha * x2, alpha * x3
+            if beta != 0:
+                c0, c1, c2, c3 = load4(C, row, col)
+                x0, x1, x2, x3 = x0 + beta * c0, x1 + beta * c1, x2 + beta * c2, x3 + beta * c3
+            store4(C, row, col, (x0, x1, x2, x3))
+    else:
+        for lane in range(4):
+            if col + lane < N:
+                update(C, row, col + lane, products[lane], alpha, beta)

@@ -1,0 +1,228 @@
+"""Asynchronous copies: the memory system fills shared memory while the threads multiply.
+
+The rung below carries the next chunk through registers: 16 of each thread, and the instructions to
+store them. ``cp.async`` copies from global to shared memory without either. The registers that are
+left let a block of 256 threads compute 128 x 256 entries of C, 43 FLOP per byte instead of 32, with
+one barrier a chunk for eight warps.
+
+A copy cannot transpose, except element by element. So A travels four bytes at a time, 8 rows and 4 k
+a warp: rows of As are padded by 8, which puts these 32 elements into 32 banks. B travels sixteen
+bytes at a time, or four where its rows are not aligned.
+
+The loop has no branches: near the end of k it copies the last chunk again, which nobody reads. One
+branch costs more than that copy, since the assembler moves no instruction across it.
+
+Tiles are numbered row by row, and block n computes tile n: a launch may then cover some of them only,
+as the rung above does. It needs compute capability 8.0.
+
+Source: S. Boehm, kernel 12; CUDA C++ Programming Guide, "Asynchronous Data Copies".
+"""
+
+import functools
+
+from numba import cuda, float32
+
+from numba_gemm.harness import Geometry
+from numba_gemm.primitives import (
+    ALIGNMENT,
+    block_x,
+    clamp,
+    commit_copies,
+    copy_async,
+    device_function,
+    index,
+    launch_bounds,
+    load4,
+    problem_size,
+    rows_are_aligned,
+    stage_remainder,
+    thread_x,
+    unroll,
+    update4,
+    wait_for_copies,
+    window,
+)
+from numba_gemm.rung import Rung
+from numba_gemm.tile import Tile
+
+TILE = Tile(BM=128, BN=256, BK=8, TM=8, TN=16, WM=64, WN=64, stages=2)
+
+PADDING = 8
+FOUND_ORDER = (6, 3, 14, 0, 2, 8, 9, 13, 15, 5, 7, 12, 4, 11, 1, 10)
+
+
+def pipeline(tile: Tile, order: tuple[int, ...], exact: bool):
+    """The parts of the kernel, for the rung above to use as well: multiply_range, write_tile."""
+    BM, BN, BK, WM, WN, TM, TN = tile.BM, tile.BN, tile.BK, tile.WM, tile.WN, tile.TM, tile.TN
+    THREADS, STAGES = tile.threads, tile.stages
+    LANES_Y, LANES_X = tile.lanes
+    WARPS_X = BN // WN
+    AHEAD = STAGES - 1  # chunks whose copies begin before they are needed
+    PENDING = STAGES - 2  # of them, how many may still be under way when the next one is
+    A_ROWS = THREADS // 4  # rows of A, four k each, that the block copies at a time
+    QUARTER = BN // 4
+    B_ROWS = THREADS // QUARTER  # rows of B, four columns a thread, that it copies at a time
+    HALF = BK // 2
+    COLUMNS = order if TN == len(order) else tuple(range(TN))
+
+    @device_function
+    def inside(i, size):
+        return i if exact else clamp(i, size)
+
+    @device_function
+    def begin_copies(A, B, row0, col0, chunk, As, Bs, buffer, wide):
+        thread = thread_x()
+        r, k = thread // 4, thread % 4
+        to = window(As, buffer + k, r)
+        for down in range(0, BM, A_ROWS):
+            source = window(A, inside(row0 + r + down, index(A.shape[0])), chunk * BK + k)
+            for along in range(0, BK, 4):
+                copy_async(to, along, down, source, 0, along, 1, 1)
+
+        k, c = thread // QUARTER, thread % QUARTER
+        N = index(B.shape[1])
+        if wide:
+            to = window(Bs, buffer + k, c * 4)
+            source = window(B, chunk * BK + k, inside(col0 + c * 4, N - 3))
+            for down in range(0, BK, B_ROWS):
+                copy_async(to, down, 0, source, down, 0, 4, 4)
+        else:
+            to = window(Bs, buffer + k, c)
+            for across in range(0, BN, QUARTER):
+                source = window(B, chunk * BK + k, inside(col0 + c + across, N))
+                for down in range(0, BK, B_ROWS):
+                    copy_async(to, down, across, source, down, 0, 1, 1)
+        commit_copies()
+
+    @device_function
+    def read_fragments(As, Bs, k, a, b, s):
+        for i in range(0, TM, 4):
+            a[s, i], a[s, i + 1], a[s, i + 2], a[s, i + 3] = load4(As, k, i * LANES_Y)
+        for j in range(0, TN, 4):
+            b[s, j], b[s, j + 1], b[s, j + 2], b[s, j + 3] = load4(Bs, k, j * LANES_X)
+
+    @device_function
+    def multiply(a, b, s, sums):
+        for n in range(TN):
+            j = COLUMNS[n]
+            for m in range(TM):
+                i = m if n % 2 == 0 else TM - 1 - m
+                sums[i, j] += a[s, i] * b[s, j]
+
+    @device_function
+    def multiply_chunks(A, B, row0, col0, first, end, As, Bs, row, col, sums, a, b, wide):
+        for ahead in range(index(AHEAD)):
+            chunk = clamp(first + ahead, end)
+            begin_copies(A, B, row0, col0, chunk, As, Bs, ahead * BK, wide)
+        here, free = index(0), index(AHEAD * BK)
+        wait_for_copies(PENDING)
+        cuda.syncthreads()
+        read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)
+
+        for chunk in range(first, end):
+            begin_copies(A, B, row0, col0, clamp(chunk + AHEAD, end), As, Bs, free, wide)
+            my_As, my_Bs = window(As, here, row), window(Bs, here, col)
+            for k in unroll(HALF):
+                read_fragments(my_As, my_Bs, k + 1, a, b, (k + 1) % 2)
+                multiply(a, b, k % 2, sums)
+            for k in unroll(HALF - 1):
+                read_fragments(my_As, my_Bs, HALF + k + 1, a, b, (k + 1) % 2)
+                multiply(a, b, k % 2, sums)
+            if STAGES == 2:
+                here, free = free, here
+            else:
+                free = here
+                here = here + BK if here < AHEAD * BK else index(0)
+            wait_for_copies(PENDING)
+            cuda.syncthreads()
+            read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)
+            multiply(a, b, 1, sums)
+        wait_for_copies(0)
+        cuda.syncthreads()
+
+    @device_function
+    def my_corner():
+        warp, lane = thread_x() // 32, thread_x() % 32
+        row = warp // WARPS_X * WM + lane // LANES_X * 4
+        col = warp % WARPS_X * WN + lane % LANES_X * 4
+        return row, col
+
+    @device_function
+    def multiply_range(A, B, row0, col0, first, end, remainder, As, Bs, sums):
+        a = cuda.local.array((2, TM), float32)
+        b = cuda.local.array((2, TN), float32)
+        row, col = my_corner()
+        for i in range(TM):
+            for j in range(TN):
+                sums[i, j] = 0
+        if first < end:
+            if exact or rows_are_aligned(B):
+                multiply_chunks(A, B, row0, col0, first, end, As, Bs, row, col, sums, a, b, True)
+            else:
+                multiply_chunks(A, B, row0, col0, first, end, As, Bs, row, col, sums, a, b, False)
+        if not exact and remainder > 0:
+            stage_remainder(A, B, row0, col0, end * BK, As, Bs, BM, BN, BK, THREADS)
+            cuda.syncthreads()
+            for k in range(remainder):
+                read_fragments(window(As, k, row), window(Bs, k, col), 0, a, b, 0)
+                multiply(a, b, 0, sums)
+
+    @device_function
+    def write_tile(C, row0, col0, end_row, sums, alpha, beta):
+        row, col = my_corner()
+        wide = exact or rows_are_aligned(C)
+        for i in range(TM):
+            r = row0 + (row + i // 4 * 4 * LANES_Y + i % 4)
+            if exact or r < end_row:
+                for j in range(0, TN, 4):
+                    products = sums[i, j], sums[i, j + 1], sums[i, j + 2], sums[i, j + 3]
+                    update4(C, r, col0 + (col + j * LANES_X), products, alpha, beta, wide)
+
+    return multiply_range, write_tile
+
+
+@functools.cache
+def build(tile: Tile = TILE, exact: bool = False):
+    """The kernel for block tiles of BM x BN x BK, warp tiles of WM x WN, thread tiles of TM x TN."""
+    tile.check(
+        {
+            "at least two chunks are held, stages >= 2": tile.stages >= 2,
+            "a quarter of the threads copies rows of A, BM / (threads / 4) times": tile.threads >= 4
+            and tile.BM % (tile.threads // 4) == 0,
+        },
+        vector=4,
+        warps=True,
+    )
+    BM, BN, BK, TM, TN, STAGES = tile.BM, tile.BN, tile.BK, tile.TM, tile.TN, tile.stages
+    DEPTH, PADDED_BM = STAGES * BK, BM + PADDING
+    multiply_range, write_tile = pipeline(tile, FOUND_ORDER, exact)
+
+    @cuda.jit(**launch_bounds(tile.threads, tile.blocks))
+    def kernel(A, B, C, alpha, beta):
+        As = cuda.shared.array((DEPTH, PADDED_BM), float32, alignment=ALIGNMENT)
+        Bs = cuda.shared.array((DEPTH, BN), float32, alignment=ALIGNMENT)
+        sums = cuda.local.array((TM, TN), float32)
+
+        M, N, K = problem_size(A, B, alpha)
+        across = (N + (BN - 1)) // BN
+        row0, col0 = block_x() // across * BM, block_x() % across * BN  # tiles, row by row
+        multiply_range(A, B, row0, col0, index(0), K // BK, K % BK, As, Bs, sums)
+        write_tile(C, row0, col0, M, sums, alpha, beta)
+
+    return kernel
+
+
+kernel = build()
+
+RUNG = Rung(
+    name="async_copy",
+    title="Asynchronous copies",
+    idea="copies to shared memory go on while the threads multiply",
+    reference="Boehm, kernel 12",
+    kernel=kernel,
+    cover=lambda M, N, tile: Geometry.line(-(-M // tile.BM) * -(-N // tile.BN), tile.threads),
+    tile=TILE,
+    make=build,
+    requires=(8, 0),
+)
+gemm = RUNG.gemm

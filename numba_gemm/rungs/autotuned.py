@@ -1,0 +1,41 @@
+"""Autotuned: the kernel of the rung below, with the tile parameters that measuring found best.
+
+Larger tiles need fewer bytes for a FLOP, and more registers, which leave room for fewer warps to hide
+waiting. Where the balance lies cannot be reasoned out: it depends on the latencies, the bandwidths
+and the register file of the device, and on what the compiler makes of each combination. So all legal
+ones are tried, and the fastest is written down, by compute capability.
+
+Source: S. Boehm, kernel 9, whose search found the parameters for the A100 (8.0) and the A6000 (8.6).
+Those for 9.0 were found on an H200; ``bench/notes.md`` has the others that were tried.
+"""
+
+from numba_gemm.device import current
+from numba_gemm.harness import Geometry
+from numba_gemm.rung import Rung
+from numba_gemm.tile import Tile
+
+from .vectorized import build
+
+FOUND = {
+    (8, 0): Tile(BM=64, BN=64, BK=16, TM=4, TN=4),
+    (8, 6): Tile(BM=128, BN=128, BK=16, TM=8, TN=8),
+    (9, 0): Tile(BM=128, BN=128, BK=8, TM=8, TN=8),
+}
+"""The fastest parameters by compute capability."""
+
+DEVICE = current()
+TILE = FOUND.get(DEVICE.compute_capability if DEVICE else (9, 0), FOUND[9, 0])
+
+kernel = build(TILE)
+
+RUNG = Rung(
+    name="autotuned",
+    title="Autotuned",
+    idea="the same kernel with the tile parameters that measuring found",
+    reference="Boehm, kernel 9",
+    kernel=kernel,
+    cover=lambda M, N, tile: Geometry.cover(x=(N, tile.BN), y=(M, tile.BM), block=(tile.threads, 1)),
+    tile=TILE,
+    make=build,
+)
+gemm = RUNG.gemm

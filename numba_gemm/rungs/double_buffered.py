@@ -1,0 +1,189 @@
+"""Double buffering: what comes next is fetched while the threads multiply.
+
+In the rung below everybody waits twice for every chunk: for global memory, and, with one buffer,
+until all have read the last chunk before the next may be stored. Here a thread asks for its part of
+the next chunk before it multiplies this one, keeps it in registers meanwhile, stores it into a second
+buffer, and one barrier a chunk is left. The fragments do the same on a small scale: those of k + 1
+are read while those of k are multiplied, from the last k of a chunk on into the next.
+
+A thread now computes 8 x 16 entries, so that 6 reads serve 128 multiply-adds, and a block has 128
+threads with up to 255 registers each, two blocks to a multiprocessor: one multiplies while the other
+waits at its barrier.
+
+The order of the multiply-adds within one k is free for us, and not for the hardware: an operand that
+was read for one instruction need not be read again for the next, and three operands from one bank of
+the register file cost a cycle. Columns of C in the order FOUND_ORDER, up one and down the next, was
+the fastest of those tried.
+
+Source: S. Boehm, kernel 11; A. Salykova, "Advanced Matrix Multiplication Optimization on NVIDIA
+GPUs".
+"""
+
+import functools
+
+from numba import cuda, float32
+
+from numba_gemm.harness import Geometry
+from numba_gemm.primitives import (
+    ALIGNMENT,
+    block_x,
+    block_y,
+    clamp,
+    clamp4,
+    device_function,
+    fetch4,
+    index,
+    launch_bounds,
+    load4,
+    problem_size,
+    rows_are_aligned,
+    stage_remainder,
+    store4,
+    thread_x,
+    unroll,
+    update4,
+    window,
+)
+from numba_gemm.rung import Rung
+from numba_gemm.tile import Tile
+
+TILE = Tile(BM=128, BN=128, BK=8, TM=8, TN=16, WM=64, WN=64, stages=2)
+
+PADDING = 4
+FOUND_ORDER = (0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)
+
+
+@functools.cache
+def build(tile: Tile = TILE):
+    """The kernel for block tiles of BM x BN x BK, warp tiles of WM x WN, thread tiles of TM x TN."""
+    tile.check({"two chunks are held, stages = 2": tile.stages == 2}, vector=4, warps=True)
+    BM, BN, BK, WM, WN, TM, TN = tile.BM, tile.BN, tile.BK, tile.WM, tile.WN, tile.TM, tile.TN
+    THREADS, WARPS_X = tile.threads, BN // WN
+    LANES_Y, LANES_X = tile.lanes
+    DEPTH, PADDED_BM = 2 * BK, BM + PADDING
+    A_ROWS = THREADS // (BK // 4)  # rows of A, four k a thread, that the block fetches at a time
+    B_ROWS = THREADS // (BN // 4)  # rows of B, four columns a thread, that it fetches at a time
+    A_FLOATS, B_FLOATS = BM // A_ROWS * 4, BK // B_ROWS * 4  # what a thread fetches of a chunk
+    HALF = BK // 2
+    COLUMNS = FOUND_ORDER if TN == len(FOUND_ORDER) else tuple(range(TN))
+
+    @device_function
+    def fetch(A, B, row0, col0, k0, next_A, next_B, wide):
+        thread = thread_x()
+        r, k = thread // (BK // 4), thread % (BK // 4) * 4
+        for n in range(0, A_FLOATS, 4):
+            row = clamp(row0 + r + n // 4 * A_ROWS, index(A.shape[0]))
+            next_A[n], next_A[n + 1], next_A[n + 2], next_A[n + 3] = fetch4(A, row, k0 + k, wide)
+        k, c = thread // (BN // 4), thread % (BN // 4) * 4
+        col = clamp4(col0 + c, index(B.shape[1]), wide)
+        for n in range(0, B_FLOATS, 4):
+            row = k0 + k + n // 4 * B_ROWS
+            next_B[n], next_B[n + 1], next_B[n + 2], next_B[n + 3] = fetch4(B, row, col, wide)
+
+    @device_function
+    def store(next_A, next_B, As, Bs, buffer):
+        thread = thread_x()
+        r, k = thread // (BK // 4), thread % (BK // 4) * 4
+        to = window(As, buffer + k, r)
+        for n in range(A_FLOATS):
+            to[n % 4, n // 4 * A_ROWS] = next_A[n]
+        k, c = thread // (BN // 4), thread % (BN // 4) * 4
+        to = window(Bs, buffer + k, c)
+        for n in range(0, B_FLOATS, 4):
+            store4(to, n // 4 * B_ROWS, 0, (next_B[n], next_B[n + 1], next_B[n + 2], next_B[n + 3]))
+
+    @device_function
+    def read_fragments(As, Bs, k, a, b, s):
+        for i in range(0, TM, 4):
+            a[s, i], a[s, i + 1], a[s, i + 2], a[s, i + 3] = load4(As, k, i * LANES_Y)
+        for j in range(0, TN, 4):
+            b[s, j], b[s, j + 1], b[s, j + 2], b[s, j + 3] = load4(Bs, k, j * LANES_X)
+
+    @device_function
+    def multiply(a, b, s, sums):
+        for n in range(TN):
+            j = COLUMNS[n]
+            for m in range(TM):
+                i = m if n % 2 == 0 else TM - 1 - m
+                sums[i, j] += a[s, i] * b[s, j]
+
+    @device_function
+    def multiply_chunks(A, B, row0, col0, chunks, As, Bs, row, col, sums, a, b, wide):
+        next_A = cuda.local.array(A_FLOATS, float32)
+        next_B = cuda.local.array(B_FLOATS, float32)
+        fetch(A, B, row0, col0, index(0), next_A, next_B, wide)
+        store(next_A, next_B, As, Bs, index(0))
+        cuda.syncthreads()
+        here = index(0)
+        read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)
+
+        for chunk in range(chunks):
+            fetch(A, B, row0, col0, clamp(chunk + 1, chunks) * BK, next_A, next_B, wide)
+            my_As, my_Bs = window(As, here, row), window(Bs, here, col)
+            for k in unroll(HALF):
+                read_fragments(my_As, my_Bs, k + 1, a, b, (k + 1) % 2)
+                multiply(a, b, k % 2, sums)
+            for k in unroll(HALF - 1):
+                read_fragments(my_As, my_Bs, HALF + k + 1, a, b, (k + 1) % 2)
+                multiply(a, b, k % 2, sums)
+            here = BK - here
+            store(next_A, next_B, As, Bs, here)
+            cuda.syncthreads()
+            read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)
+            multiply(a, b, 1, sums)
+        cuda.syncthreads()
+
+    @cuda.jit(**launch_bounds(THREADS, tile.blocks))
+    def kernel(A, B, C, alpha, beta):
+        As = cuda.shared.array((DEPTH, PADDED_BM), float32, alignment=ALIGNMENT)
+        Bs = cuda.shared.array((DEPTH, BN), float32, alignment=ALIGNMENT)
+        sums = cuda.local.array((TM, TN), float32)
+        a = cuda.local.array((2, TM), float32)
+        b = cuda.local.array((2, TN), float32)
+
+        M, _, K = problem_size(A, B, alpha)
+        row0, col0 = block_y() * BM, block_x() * BN
+        warp, lane = thread_x() // 32, thread_x() % 32
+        row = warp // WARPS_X * WM + lane // LANES_X * 4
+        col = warp % WARPS_X * WN + lane % LANES_X * 4
+
+        for i in range(TM):
+            for j in range(TN):
+                sums[i, j] = 0
+        chunks = K // BK
+        if chunks > 0:
+            if rows_are_aligned(A) and rows_are_aligned(B):
+                multiply_chunks(A, B, row0, col0, chunks, As, Bs, row, col, sums, a, b, True)
+            else:
+                multiply_chunks(A, B, row0, col0, chunks, As, Bs, row, col, sums, a, b, False)
+        if K % BK > 0:
+            stage_remainder(A, B, row0, col0, chunks * BK, As, Bs, BM, BN, BK, THREADS)
+            cuda.syncthreads()
+            for k in range(BK):
+                read_fragments(window(As, k, row), window(Bs, k, col), 0, a, b, 0)
+                multiply(a, b, 0, sums)
+
+        wide = rows_are_aligned(C)
+        for i in range(TM):
+            r = row0 + row + i // 4 * 4 * LANES_Y + i % 4
+            if r < M:
+                for j in range(0, TN, 4):
+                    products = sums[i, j], sums[i, j + 1], sums[i, j + 2], sums[i, j + 3]
+                    update4(C, r, col0 + col + j * LANES_X, products, alpha, beta, wide)
+
+    return kernel
+
+
+kernel = build()
+
+RUNG = Rung(
+    name="double_buffered",
+    title="Double buffering",
+    idea="the next chunk and the next fragments are fetched meanwhile",
+    reference="Boehm, kernel 11",
+    kernel=kernel,
+    cover=lambda M, N, tile: Geometry.cover(x=(N, tile.BN), y=(M, tile.BM), block=(tile.threads, 1)),
+    tile=TILE,
+    make=build,
+)
+gemm = RUNG.gemm

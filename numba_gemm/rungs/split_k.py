@@ -1,0 +1,154 @@
+"""Split k: blocks share the sums of the tiles that would leave multiprocessors idle.
+
+A device computes as many tiles at a time as it has multiprocessors, 132 on an H200. With 528 tiles it
+is busy four times as long as one takes; with 561, five times, and for the last fifth most of it
+idles. A C of 256 x 256 has two tiles, whatever K is. The tiles that do not fill the device are
+therefore not given to a block each: their chunks of k, all in a row, are dealt out in equal shares,
+and a block may get the end of one tile and the beginning of the next. It writes its sums to a
+workspace, and a second kernel adds up those of each tile, always in the same order, so that the
+result does not change from run to run.
+
+That costs the workspace, written and read once, and two more launches: about as long as a block needs
+for SPLIT_COSTS chunks. Where sharing saves less than that, it is not done (``plan``).
+
+Source: M. Osama, D. Merrill, C. Cecka, M. Garland and J. D. Owens, "Stream-K: Work-centric Parallel
+Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023, there called data-parallel
+with a Stream-K remainder; "split-K" for the special case of few tiles.
+"""
+
+import functools
+
+from numba import cuda, float32, int64
+
+from numba_gemm.harness import Geometry
+from numba_gemm.primitives import (
+    ALIGNMENT,
+    block_x,
+    index,
+    launch_bounds,
+    problem_size,
+    thread_x,
+    update,
+)
+from numba_gemm.rung import Rung
+from numba_gemm.tile import Tile
+
+from .async_copy import PADDING, TILE, build, pipeline
+
+FOUND_ORDER = (6, 3, 14, 0, 2, 8, 9, 13, 15, 5, 7, 12, 4, 11, 1, 10)
+
+SPLIT_COSTS = 24
+"""What splitting costs, in chunks that a block could multiply meanwhile: partial sums written and
+read again, and two more launches.  Measured on an H200; see ``bench/notes.md``."""
+
+SHORTEST = 8
+"""A block's share of k is at least so many chunks."""
+
+
+@functools.cache
+def build_partial(tile: Tile = TILE):
+    """The kernel that computes partial sums of the tiles from *tile0* on, an equal share a block."""
+    BM, BN, BK, TM, TN, STAGES = tile.BM, tile.BN, tile.BK, tile.TM, tile.TN, tile.stages
+    DEPTH, PADDED_BM = STAGES * BK, BM + PADDING
+    multiply_range, write_tile = pipeline(tile, FOUND_ORDER)
+
+    @cuda.jit(**launch_bounds(tile.threads, tile.blocks))
+    def partial(A, B, W, tile0, share):
+        As = cuda.shared.array((DEPTH, PADDED_BM), float32, alignment=ALIGNMENT)
+        Bs = cuda.shared.array((DEPTH, BN), float32, alignment=ALIGNMENT)
+        sums = cuda.local.array((TM, TN), float32)
+
+        M, N, K = problem_size(A, B, 1)
+        across, down = (N + (BN - 1)) // BN, (M + (BM - 1)) // BM
+        chunks = int64(K // BK)
+        begin = cuda.blockIdx.x * share  # in chunks, counted through all these tiles
+        end = min(begin + share, (int64(across) * int64(down) - tile0) * chunks)
+        slot = block_x() * 2
+        while begin < end:
+            here = index(tile0 + begin // chunks)
+            first = begin % chunks
+            last = min(first + (end - begin), chunks)
+            remainder = K % BK if last == chunks else index(0)
+            row0, col0 = here // across * BM, here % across * BN
+            multiply_range(A, B, row0, col0, index(first), index(last), remainder, As, Bs, sums)
+            write_tile(W, slot * BM, index(0), slot * BM + BM, sums, float32(1), float32(0))
+            cuda.syncthreads()  # all have read the chunks before the next tile's arrive
+            begin += last - first
+            slot += 1
+
+    return partial
+
+
+@functools.cache
+def build_total(tile: Tile = TILE):
+    """The kernel that adds up partial sums: a block for each row of a tile, a thread a column."""
+    BM, BN = tile.BM, tile.BN
+
+    @cuda.jit
+    def total(W, C, alpha, beta, tile0, share, chunks):
+        M, N = index(C.shape[0]), index(C.shape[1])
+        across = (N + (BN - 1)) // BN
+        tile, r, c = block_x() // BM, block_x() % BM, thread_x()
+        here = index(tile0) + tile
+        row, col = here // across * BM + r, here % across * BN + c
+        if row < M and col < N:
+            begin, end = int64(tile) * chunks, (int64(tile) + 1) * chunks
+            block, last = index(begin // share), index((end - 1) // share)
+            first_slot = 2 * block + (1 if int64(block) * share < begin else 0)
+            product = W[first_slot * BM + r, c]  # of a block that may have begun with another tile
+            for later in range(block + 1, last + 1):
+                product += W[2 * later * BM + r, c]
+            update(C, row, col, product, alpha, beta)
+
+    return total
+
+
+def plan(tiles: int, chunks: int, slots: int) -> tuple[int, int]:
+    """How many tiles to compute whole, and among how many blocks to share the chunks of the rest.
+
+    *slots* blocks run at the same time.  Tiles that fill all of them are best left whole.  What
+    remains would leave slots empty for as long as one tile takes; it is shared where that is faster.
+    """
+    rest = tiles % slots
+    blocks = min(slots, rest * chunks // SHORTEST)
+    if blocks <= rest or -(-rest * chunks // blocks) + SPLIT_COSTS >= chunks:
+        return tiles, 0
+    return tiles - rest, blocks
+
+
+def split(A, B, C, alpha, beta, tile, multiprocessors, stream):
+    """The launches for one multiply: kernel, geometry and arguments of each, in order."""
+    M, N, K = A.shape[0], B.shape[1], A.shape[1]
+    tiles = RUNG.geometry(M, N, tile).blocks
+    chunks = K // tile.BK if alpha else 0
+    whole, blocks = plan(tiles, chunks, multiprocessors * tile.blocks)
+    launches = []
+    if blocks:
+        share = -(-(tiles - whole) * chunks // blocks)
+        W = cuda.device_array((2 * blocks * tile.BM, tile.BN), "float32", stream=stream)
+        geometry = Geometry.line(blocks, tile.threads)
+        launches.append((build_partial(tile), geometry, (A, B, W, whole, share)))
+    if whole:
+        geometry = Geometry.line(whole, tile.threads)
+        launches.append((RUNG.build(tile), geometry, (A, B, C, alpha, beta)))
+    if blocks:
+        geometry = Geometry.line((tiles - whole) * tile.BM, tile.BN)
+        launches.append((build_total(tile), geometry, (W, C, alpha, beta, whole, share, chunks)))
+    return launches
+
+
+kernel = build()
+
+RUNG = Rung(
+    name="split_k",
+    title="Split k",
+    idea="blocks share the k of the tiles that do not fill the device",
+    reference="Osama et al., Stream-K",
+    kernel=kernel,
+    cover=lambda M, N, tile: Geometry.line(-(-M // tile.BM) * -(-N // tile.BN), tile.threads),
+    tile=TILE,
+    make=build,
+    split=split,
+    requires=(8, 0),
+)
+gemm = RUNG.gemm
