@@ -21,6 +21,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -149,8 +150,9 @@ class Report:
         Instructions in the whole kernel, without the padding at its end.
     loop
         The hottest loop: of the loops with multiply-adds that contain no other such loop, the one
-        with the most.  None where a kernel has none.  Where the loop over BK is unrolled, it is the
-        loop over chunks of k, so that filling the tiles counts too.
+        with the most, and of several with as many the shortest: a kernel may have a longer one for
+        operands that are not aligned.  None where a kernel has none.  Where the loop over BK is
+        unrolled, it is the loop over chunks of k, so that filling the tiles counts too.
     sass
         The disassembly.
     """
@@ -302,6 +304,7 @@ def _compile_and_report(job: Job) -> Report:
         arch=job.arch,
         tile=tile,
         **_parse_assembler_log(log),
+        shared_bytes=_shared_bytes(cubin, capability),
         local_loads=sum(opcode.startswith("LDL") for opcode in opcodes),
         local_stores=sum(opcode.startswith("STL") for opcode in opcodes),
         instructions=len(opcodes),
@@ -421,7 +424,7 @@ def _disassemble(cubin: bytes) -> str:
 # Reading what the tools say ----------------------------------------------------------------------
 
 _FUNCTION = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_ENTRY = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
+_ENTRY = re.compile(r"Used (\d+) registers")
 _LABEL = re.compile(r"(\.L\w+):")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]+\*/\s+(?:@!?\w+\s+)?(?P<opcode>[\w.]+)(?P<operands>.*?);")
 _TARGET = re.compile(r"`\((\.L\w+)\)")
@@ -439,8 +442,29 @@ def _parse_assembler_log(log: str) -> dict[str, int]:
         "spill_store_bytes": stores,
         "spill_load_bytes": loads,
         "stack_bytes": stack,
-        "shared_bytes": int(entry[2] or 0),
     }
+
+
+RESERVED_SHARED_BYTES = 1024
+"""What CUDA reserves for itself in each block; from 9.0 on it is part of the kernel's section."""
+
+
+def _shared_bytes(cubin: bytes, capability: tuple[int, int]) -> int:
+    """The size of the section ``.nv.shared.*`` of a kernel: its static shared memory.
+
+    The assembler's log leaves it out where PTX is linked.  A cubin is an ELF file of 64 bits.
+    """
+    [table] = struct.unpack_from("<Q", cubin, 0x28)
+    size, count, names_at = struct.unpack_from("<HHH", cubin, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQ", cubin, table + n * size) for n in range(count)]
+    names = headers[names_at][4]
+    total = 0
+    for name, _, _, _, _, length in headers:
+        start = names + name
+        text = cubin[start : cubin.index(0, start)].decode()
+        if text.startswith(".nv.shared.") and not text.startswith(".nv.shared.reserved"):
+            total += length
+    return total - RESERVED_SHARED_BYTES if total and capability >= (9, 0) else total
 
 
 def _parse_sass(sass: str) -> tuple[list[str], list[range]]:
@@ -478,7 +502,7 @@ def _hottest_loop(opcodes: list[str], loops: list[range], entries: int) -> Loop 
     ]
     if not innermost:
         return None
-    mix = max((mixes[loop] for loop in innermost), key=lambda mix: mix["FFMA"])
+    mix = max((mixes[loop] for loop in innermost), key=lambda mix: (mix["FFMA"], -mix.total()))
     return Loop(dict(mix.most_common()), mix["FFMA"] / entries)
 
 

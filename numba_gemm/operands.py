@@ -16,7 +16,7 @@ import numpy as np
 from .problem import FLOAT32_BYTES, Problem
 from .target import TARGET, cuda
 
-__all__ = ["MAX_SIZE", "Operands", "check", "scalar"]
+__all__ = ["MAX_SIZE", "Operands", "address", "check", "scalar"]
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -122,6 +122,11 @@ def scalar(name: str, value: Any) -> float:
     if math.isinf(rounded) and value not in (math.inf, -math.inf):
         raise ValueError(f"{name} is {value}; it should fit in float32")
     return rounded
+
+
+def address(array: Any) -> int:
+    """Where the first element of a supported array lies."""
+    return _interface("array", array)["data"][0] or 0
 
 
 def _matrix(name: str, array: Any, written: bool = False) -> Matrix:

@@ -104,6 +104,12 @@ def update4(C, row, col, products, alpha, beta, wide):
                 x0, x1, x2, x3 = x0 + beta * c0, x1 + beta * c1, x2 + beta * c2, x3 + beta * c3
             store4(C, row, col, (x0, x1, x2, x3))
     else:
-        for lane in range(4):
-            if col + lane < N:
-                update(C, row, col + lane, products[lane], alpha, beta)
+        x0, x1, x2, x3 = products
+        if col < N:
+            update(C, row, col, x0, alpha, beta)
+        if col + 1 < N:
+            update(C, row, col + 1, x1, alpha, beta)
+        if col + 2 < N:
+            update(C, row, col + 2, x2, alpha, beta)
+        if col + 3 < N:
+            update(C, row, col + 3, x3, alpha, beta)

@@ -49,9 +49,10 @@ TILE = Tile(BM=128, BN=256, BK=8, TM=8, TN=16, WM=64, WN=64, stages=2)
 
 PADDING = 8
 FOUND_ORDER = (6, 3, 14, 0, 2, 8, 9, 13, 15, 5, 7, 12, 4, 11, 1, 10)
+EXACT_ORDER = (6, 3, 14, 0, 2, 8, 9, 13, 15, 5, 7, 12, 4, 11, 1, 10)
 
 
-def pipeline(tile: Tile, order: tuple[int, ...], exact: bool):
+def pipeline(tile: Tile, exact: bool):
     """The parts of the kernel, for the rung above to use as well: multiply_range, write_tile."""
     BM, BN, BK, WM, WN, TM, TN = tile.BM, tile.BN, tile.BK, tile.WM, tile.WN, tile.TM, tile.TN
     THREADS, STAGES = tile.threads, tile.stages
@@ -63,6 +64,7 @@ def pipeline(tile: Tile, order: tuple[int, ...], exact: bool):
     QUARTER = BN // 4
     B_ROWS = THREADS // QUARTER  # rows of B, four columns a thread, that it copies at a time
     HALF = BK // 2
+    order = EXACT_ORDER if exact else FOUND_ORDER
     COLUMNS = order if TN == len(order) else tuple(range(TN))
 
     @device_function
@@ -95,6 +97,13 @@ def pipeline(tile: Tile, order: tuple[int, ...], exact: bool):
         commit_copies()
 
     @device_function
+    def turn(here, free):
+        """The buffer to read next, and the one that has just been read."""
+        if STAGES == 2:
+            return free, here
+        return here + BK if here < AHEAD * BK else index(0), here
+
+    @device_function
     def read_fragments(As, Bs, k, a, b, s):
         for i in range(0, TM, 4):
             a[s, i], a[s, i + 1], a[s, i + 2], a[s, i + 3] = load4(As, k, i * LANES_Y)
@@ -110,6 +119,15 @@ def pipeline(tile: Tile, order: tuple[int, ...], exact: bool):
                 sums[i, j] += a[s, i] * b[s, j]
 
     @device_function
+    def multiply_chunk(As, Bs, a, b, sums):
+        for k in unroll(HALF):
+            read_fragments(As, Bs, k + 1, a, b, (k + 1) % 2)
+            multiply(a, b, k % 2, sums)
+        for k in unroll(HALF - 1):
+            read_fragments(As, Bs, HALF + k + 1, a, b, (k + 1) % 2)
+            multiply(a, b, k % 2, sums)
+
+    @device_function
     def multiply_chunks(A, B, row0, col0, first, end, As, Bs, row, col, sums, a, b, wide):
         for ahead in range(index(AHEAD)):
             chunk = clamp(first + ahead, end)
@@ -119,25 +137,23 @@ def pipeline(tile: Tile, order: tuple[int, ...], exact: bool):
         cuda.syncthreads()
         read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)
 
-        for chunk in range(first, end):
-            begin_copies(A, B, row0, col0, clamp(chunk + AHEAD, end), As, Bs, free, wide)
-            my_As, my_Bs = window(As, here, row), window(Bs, here, col)
-            for k in unroll(HALF):
-                read_fragments(my_As, my_Bs, k + 1, a, b, (k + 1) % 2)
-                multiply(a, b, k % 2, sums)
-            for k in unroll(HALF - 1):
-                read_fragments(my_As, my_Bs, HALF + k + 1, a, b, (k + 1) % 2)
-                multiply(a, b, k % 2, sums)
-            if STAGES == 2:
-                here, free = free, here
-            else:
-                free = here
-                here = here + BK if here < AHEAD * BK else index(0)
+        for chunk in range(first + AHEAD, end):
+            begin_copies(A, B, row0, col0, chunk, As, Bs, free, wide)
+            multiply_chunk(window(As, here, row), window(Bs, here, col), a, b, sums)
+            here, free = turn(here, free)
             wait_for_copies(PENDING)
             cuda.syncthreads()
             read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)
             multiply(a, b, 1, sums)
-        wait_for_copies(0)
+
+        left = index(AHEAD) if AHEAD == 1 else clamp(index(AHEAD), end - first + 1)
+        for _ in range(left):  # nothing is left to copy
+            multiply_chunk(window(As, here, row), window(Bs, here, col), a, b, sums)
+            here, free = turn(here, free)
+            wait_for_copies(0)
+            cuda.syncthreads()
+            read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)
+            multiply(a, b, 1, sums)
         cuda.syncthreads()
 
     @device_function
@@ -171,10 +187,11 @@ def pipeline(tile: Tile, order: tuple[int, ...], exact: bool):
     def write_tile(C, row0, col0, end_row, sums, alpha, beta):
         row, col = my_corner()
         wide = exact or rows_are_aligned(C)
-        for i in range(TM):
+        for i in unroll(TM):
             r = row0 + (row + i // 4 * 4 * LANES_Y + i % 4)
             if exact or r < end_row:
-                for j in range(0, TN, 4):
+                for quad in unroll(TN // 4):
+                    j = 4 * quad
                     products = sums[i, j], sums[i, j + 1], sums[i, j + 2], sums[i, j + 3]
                     update4(C, r, col0 + (col + j * LANES_X), products, alpha, beta, wide)
 
@@ -195,7 +212,7 @@ def build(tile: Tile = TILE, exact: bool = False):
     )
     BM, BN, BK, TM, TN, STAGES = tile.BM, tile.BN, tile.BK, tile.TM, tile.TN, tile.stages
     DEPTH, PADDED_BM = STAGES * BK, BM + PADDING
-    multiply_range, write_tile = pipeline(tile, FOUND_ORDER, exact)
+    multiply_range, write_tile = pipeline(tile, exact)
 
     @cuda.jit(**launch_bounds(tile.threads, tile.blocks))
     def kernel(A, B, C, alpha, beta):

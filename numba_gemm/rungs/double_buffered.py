@@ -164,10 +164,11 @@ def build(tile: Tile = TILE):
                 multiply(a, b, 0, sums)
 
         wide = rows_are_aligned(C)
-        for i in range(TM):
+        for i in unroll(TM):
             r = row0 + row + i // 4 * 4 * LANES_Y + i % 4
             if r < M:
-                for j in range(0, TN, 4):
+                for quad in unroll(TN // 4):
+                    j = 4 * quad
                     products = sums[i, j], sums[i, j + 1], sums[i, j + 2], sums[i, j + 3]
                     update4(C, r, col0 + col + j * LANES_X, products, alpha, beta, wide)
 

@@ -62,6 +62,18 @@ def build(tile: Tile = TILE):
                 i = m if j % 2 == 0 else TM - 1 - m  # down one column, up the next: each step shares
                 sums[i, j] += a[i] * b[j]  # an operand with the last, so fewer registers are read
 
+    @device_function
+    def multiply_chunks(A, B, row0, col0, end, As, Bs, my_As, my_Bs, a, b, sums, wide):
+        thread = thread_x()
+        for k0 in range(0, end, BK):
+            stage4_transposed(A, row0, k0, As, BM, thread, THREADS, wide)
+            stage4(B, k0, col0, Bs, BN, thread, THREADS, wide)
+            cuda.syncthreads()
+            for half in unroll(2):
+                for k in unroll(HALF):
+                    multiply(my_As, my_Bs, half * HALF + k, a, b, sums)
+            cuda.syncthreads()
+
     @cuda.jit
     def kernel(A, B, C, alpha, beta):
         As = cuda.shared.array((BK, PADDED_BM), float32, alignment=ALIGNMENT)
@@ -79,20 +91,15 @@ def build(tile: Tile = TILE):
         )  # of this thread's first piece, in the block tile
         col = warp % WARPS_X * WN + lane % LANES_X * 4
         my_As, my_Bs = window(As, 0, row), window(Bs, 0, col)
-        wide = rows_are_aligned(A) and rows_are_aligned(B)
 
         for i in range(TM):
             for j in range(TN):
                 sums[i, j] = 0
         whole = K // BK * BK
-        for k0 in range(0, whole, BK):
-            stage4_transposed(A, row0, k0, As, BM, thread, THREADS, wide)
-            stage4(B, k0, col0, Bs, BN, thread, THREADS, wide)
-            cuda.syncthreads()
-            for half in unroll(2):
-                for k in unroll(HALF):
-                    multiply(my_As, my_Bs, half * HALF + k, a, b, sums)
-            cuda.syncthreads()
+        if rows_are_aligned(A) and rows_are_aligned(B):
+            multiply_chunks(A, B, row0, col0, whole, As, Bs, my_As, my_Bs, a, b, sums, True)
+        else:
+            multiply_chunks(A, B, row0, col0, whole, As, Bs, my_As, my_Bs, a, b, sums, False)
         if whole < K:
             stage_remainder(A, B, row0, col0, whole, As, Bs, BM, BN, BK, THREADS)
             cuda.syncthreads()
@@ -100,10 +107,11 @@ def build(tile: Tile = TILE):
                 multiply(my_As, my_Bs, k, a, b, sums)
 
         wide = rows_are_aligned(C)
-        for i in range(TM):
+        for i in unroll(TM):
             r = row0 + row + i // 4 * 4 * LANES_Y + i % 4
             if r < M:
-                for j in range(0, TN, 4):
+                for quad in unroll(TN // 4):
+                    j = 4 * quad
                     products = sums[i, j], sums[i, j + 1], sums[i, j + 2], sums[i, j + 3]
                     update4(C, r, col0 + col + j * LANES_X, products, alpha, beta, wide)
 

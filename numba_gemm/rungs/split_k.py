@@ -21,6 +21,7 @@ import functools
 from numba import cuda, float32, int64
 
 from numba_gemm.harness import Geometry
+from numba_gemm.operands import address
 from numba_gemm.primitives import (
     ALIGNMENT,
     block_x,
@@ -33,9 +34,7 @@ from numba_gemm.primitives import (
 from numba_gemm.rung import Rung
 from numba_gemm.tile import Tile
 
-from .async_copy import PADDING, TILE, build, pipeline
-
-FOUND_ORDER = (6, 3, 14, 0, 2, 8, 9, 13, 15, 5, 7, 12, 4, 11, 1, 10)
+from .async_copy import PADDING, TILE, build, kernel, pipeline
 
 SPLIT_COSTS = 24
 """What splitting costs, in chunks that a block could multiply meanwhile: partial sums written and
@@ -46,11 +45,11 @@ SHORTEST = 8
 
 
 @functools.cache
-def build_partial(tile: Tile = TILE):
+def build_partial(tile: Tile = TILE, exact: bool = False):
     """The kernel that computes partial sums of the tiles from *tile0* on, an equal share a block."""
     BM, BN, BK, TM, TN, STAGES = tile.BM, tile.BN, tile.BK, tile.TM, tile.TN, tile.stages
     DEPTH, PADDED_BM = STAGES * BK, BM + PADDING
-    multiply_range, write_tile = pipeline(tile, FOUND_ORDER)
+    multiply_range, write_tile = pipeline(tile, exact)
 
     @cuda.jit(**launch_bounds(tile.threads, tile.blocks))
     def partial(A, B, W, tile0, share):
@@ -119,6 +118,7 @@ def plan(tiles: int, chunks: int, slots: int) -> tuple[int, int]:
 def split(A, B, C, alpha, beta, tile, multiprocessors, stream):
     """The launches for one multiply: kernel, geometry and arguments of each, in order."""
     M, N, K = A.shape[0], B.shape[1], A.shape[1]
+    exact = not (M % tile.BM or N % tile.BN or K % tile.BK or address(B) % 16 or address(C) % 16)
     tiles = RUNG.geometry(M, N, tile).blocks
     chunks = K // tile.BK if alpha else 0
     whole, blocks = plan(tiles, chunks, multiprocessors * tile.blocks)
@@ -127,17 +127,17 @@ def split(A, B, C, alpha, beta, tile, multiprocessors, stream):
         share = -(-(tiles - whole) * chunks // blocks)
         W = cuda.device_array((2 * blocks * tile.BM, tile.BN), "float32", stream=stream)
         geometry = Geometry.line(blocks, tile.threads)
-        launches.append((build_partial(tile), geometry, (A, B, W, whole, share)))
+        launches.append((build_partial(tile, exact), geometry, (A, B, W, whole, share)))
     if whole:
         geometry = Geometry.line(whole, tile.threads)
-        launches.append((RUNG.build(tile), geometry, (A, B, C, alpha, beta)))
+        launches.append(
+            (build(tile, True) if exact else RUNG.build(tile), geometry, (A, B, C, alpha, beta))
+        )
     if blocks:
         geometry = Geometry.line((tiles - whole) * tile.BM, tile.BN)
         launches.append((build_total(tile), geometry, (W, C, alpha, beta, whole, share, chunks)))
     return launches
 
-
-kernel = build()
 
 RUNG = Rung(
     name="split_k",

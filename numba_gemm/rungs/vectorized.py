@@ -62,6 +62,18 @@ def build(tile: Tile = TILE):
             for j in range(TN):
                 sums[i, j] += a[i] * b[j]
 
+    @device_function
+    def multiply_chunks(A, B, row0, col0, end, As, Bs, my_As, my_Bs, a, b, sums, wide):
+        thread = thread_x()
+        for k0 in range(0, end, BK):
+            stage4_transposed(A, row0, k0, As, BM, thread, THREADS, wide)
+            stage4(B, k0, col0, Bs, BN, thread, THREADS, wide)
+            cuda.syncthreads()
+            for half in unroll(2):
+                for k in unroll(HALF):
+                    multiply(my_As, my_Bs, half * HALF + k, a, b, sums)
+            cuda.syncthreads()
+
     @jit_by_ptx
     def kernel(A, B, C, alpha, beta):
         As = cuda.shared.array((BK, BM), float32, alignment=ALIGNMENT)
@@ -78,20 +90,15 @@ def build(tile: Tile = TILE):
             thread % (BN // TN) * TN,
         )  # this thread's, in the block tile
         my_As, my_Bs = window(As, 0, row), window(Bs, 0, col)
-        wide = rows_are_aligned(A) and rows_are_aligned(B)
 
         for i in range(TM):
             for j in range(TN):
                 sums[i, j] = 0
         whole = K // BK * BK
-        for k0 in range(0, whole, BK):
-            stage4_transposed(A, row0, k0, As, BM, thread, THREADS, wide)
-            stage4(B, k0, col0, Bs, BN, thread, THREADS, wide)
-            cuda.syncthreads()
-            for half in unroll(2):
-                for k in unroll(HALF):
-                    multiply(my_As, my_Bs, half * HALF + k, a, b, sums)
-            cuda.syncthreads()
+        if rows_are_aligned(A) and rows_are_aligned(B):
+            multiply_chunks(A, B, row0, col0, whole, As, Bs, my_As, my_Bs, a, b, sums, True)
+        else:
+            multiply_chunks(A, B, row0, col0, whole, As, Bs, my_As, my_Bs, a, b, sums, False)
         if whole < K:
             stage_remainder(A, B, row0, col0, whole, As, Bs, BM, BN, BK, THREADS)
             cuda.syncthreads()
@@ -99,10 +106,11 @@ def build(tile: Tile = TILE):
                 multiply(my_As, my_Bs, k, a, b, sums)
 
         wide = rows_are_aligned(C)
-        for i in range(TM):
+        for i in unroll(TM):
             r = row0 + row + i
             if r < M:
-                for j in range(0, TN, 4):
+                for quad in unroll(TN // 4):
+                    j = 4 * quad
                     products = sums[i, j], sums[i, j + 1], sums[i, j + 2], sums[i, j + 3]
                     update4(C, r, col0 + col + j, products, alpha, beta, wide)
 
