@@ -1,8 +1,10 @@
-"""The same five rungs in CUDA C++, compiled by NVRTC through CuPy, to measure Numba's kernels against.
+"""The first five rungs in CUDA C++, compiled by NVRTC through CuPy, to measure Numba's kernels against.
 
 They are as short as can be: no beta, and no bounds, so that M, N and K have to be multiples of 128.
 Structure and tiles are those of S. Boehm's kernels 1 to 5, the text is ours.
 """
+
+RUNGS = ("naive", "coalesced", "tiled2d", "column", "square")
 
 SOURCE = r"""
 extern "C" __global__ void naive(int N, int K, float alpha, const float *A, const float *B, float *C) {

@@ -13,7 +13,9 @@ from numba_gemm import LADDER, Problem, cublas, device, harness
 from numba_gemm.target import TARGET, cuda
 from numba_gemm.timing import DeviceTimer
 
-SIZES = (1024, 2048, 4092, 4096) if TARGET.is_gpu else (24,)
+CUBES = (1024, 2048, 4092, 4093, 4096, 4097, 8192) if TARGET.is_gpu else (24,)
+DEEP = ((256, 256, 65536), (512, 512, 16384)) if TARGET.is_gpu else ()
+SHAPES = [*((n, n, n) for n in CUBES), *DEEP]
 ROUNDS = 7
 
 
@@ -37,13 +39,17 @@ CLOCK = DeviceClock()
 pytestmark = pytest.mark.benchmark(timer=CLOCK) if TARGET.is_gpu else []
 
 
-@pytest.fixture(scope="module", params=SIZES, ids="n={}".format)
+def shape_id(shape):
+    """``n=4096`` for a cube, else M x N x K."""
+    return f"n={shape[0]}" if len(set(shape)) == 1 else "x".join(map(str, shape))
+
+
+@pytest.fixture(scope="module", params=SHAPES, ids=shape_id)
 def operands(request):
     """A problem, its random A and B, and a C of NaN, on the device."""
-    n = request.param
-    A, B, C = harness.random_operands(n, n, n)
+    A, B, C = harness.random_operands(*request.param)
     C.fill(np.nan)
-    return Problem(n, n, n), *(cuda.to_device(array) for array in (A, B, C))
+    return Problem(*request.param), *(cuda.to_device(array) for array in (A, B, C))
 
 
 def measure(benchmark, problem, launch):
@@ -88,8 +94,10 @@ def test_cuda_cpp(benchmark, operands, rung):
     problem, A, B, C = operands
     if not TARGET.is_gpu:
         pytest.skip("CUDA C++ needs a GPU")
+    if rung.name not in cuda_cpp.RUNGS:
+        pytest.skip("this rung has no twin in bench/cuda_cpp.py")
     pytest.importorskip("cupy", reason="CuPy compiles CUDA C++")
-    if problem.M % 128:
+    if problem.M % 128 or problem.N % 128 or problem.K % 128:
         pytest.skip("these kernels have no bounds: only multiples of 128")
     C.copy_to_device(np.full(C.shape, np.nan, np.float32))
     measure(benchmark, problem, cuda_cpp.prepare(rung, problem, A, B, C))

@@ -119,7 +119,7 @@ def test_a_rung_says_what_it_is(rung):
     assert rung.title
     assert rung.idea
     assert rung.idea != rung.title
-    assert "Boehm, kernel" in rung.reference
+    assert ("Boehm, kernel" in rung.reference) == (rung.name != "split_k")
     assert rung.requires >= (7, 0)
     assert rung.reuse == ((rung.tile.BM, rung.tile.BN) if rung.tile else (1, 1))
 
@@ -131,7 +131,8 @@ def test_names_and_ideas_are_unique():
 
 
 def test_every_rung_reuses_at_least_as_much_as_the_one_before():
-    """The ladder climbs: less is asked of global memory at every step."""
+    """Less is asked of global memory at every step, but for tiles that were found by measuring."""
     problem = numba_gemm.Problem(4096, 4096, 4096)
-    requested = [problem.requested_bytes(*rung.reuse) for rung in LADDER]
+    ladder = [rung for rung in LADDER if rung.name != "autotuned"]
+    requested = [problem.requested_bytes(*rung.reuse) for rung in ladder]
     assert requested == sorted(requested, reverse=True)

@@ -48,8 +48,8 @@ from numba_gemm.tile import Tile
 TILE = Tile(BM=128, BN=256, BK=8, TM=8, TN=16, WM=64, WN=64, stages=2)
 
 PADDING = 8
-FOUND_ORDER = (6, 3, 14, 0, 2, 8, 9, 13, 15, 5, 7, 12, 4, 11, 1, 10)
-EXACT_ORDER = (6, 3, 14, 0, 2, 8, 9, 13, 15, 5, 7, 12, 4, 11, 1, 10)
+FOUND_ORDER = (0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)
+EXACT_ORDER = (15, 0, 3, 11, 2, 14, 6, 9, 7, 13, 10, 8, 5, 4, 12, 1)
 
 
 def pipeline(tile: Tile, exact: bool):

@@ -14,19 +14,25 @@ from numba_gemm.harness import Geometry
 from numba_gemm.rung import Rung
 from numba_gemm.tile import Tile
 
-from .vectorized import build
+from . import vectorized
 
 FOUND = {
     (8, 0): Tile(BM=64, BN=64, BK=16, TM=4, TN=4),
     (8, 6): Tile(BM=128, BN=128, BK=16, TM=8, TN=8),
-    (9, 0): Tile(BM=128, BN=128, BK=8, TM=8, TN=8),
+    (9, 0): Tile(BM=64, BN=128, BK=16, TM=8, TN=8),
 }
 """The fastest parameters by compute capability."""
 
 DEVICE = current()
 TILE = FOUND.get(DEVICE.compute_capability if DEVICE else (9, 0), FOUND[9, 0])
 
-kernel = build(TILE)
+
+def build(tile: Tile = TILE):
+    """The kernel of the rung below for block tiles of BM x BN x BK and thread tiles of TM x TN."""
+    return vectorized.build(tile)
+
+
+kernel = build()
 
 RUNG = Rung(
     name="autotuned",

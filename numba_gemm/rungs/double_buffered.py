@@ -50,7 +50,7 @@ from numba_gemm.tile import Tile
 TILE = Tile(BM=128, BN=128, BK=8, TM=8, TN=16, WM=64, WN=64, stages=2)
 
 PADDING = 4
-FOUND_ORDER = (0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)
+FOUND_ORDER = (6, 3, 14, 0, 2, 8, 9, 13, 15, 5, 7, 12, 4, 11, 1, 10)
 
 
 @functools.cache

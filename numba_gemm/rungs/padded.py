@@ -23,6 +23,7 @@ from numba_gemm.primitives import (
     block_x,
     block_y,
     device_function,
+    jit_by_ptx,
     load4,
     problem_size,
     rows_are_aligned,
@@ -57,10 +58,9 @@ def build(tile: Tile = TILE):
             a[i], a[i + 1], a[i + 2], a[i + 3] = load4(my_As, k, i * LANES_Y)
         for j in range(0, TN, 4):
             b[j], b[j + 1], b[j + 2], b[j + 3] = load4(my_Bs, k, j * LANES_X)
-        for j in range(TN):
-            for m in range(TM):
-                i = m if j % 2 == 0 else TM - 1 - m  # down one column, up the next: each step shares
-                sums[i, j] += a[i] * b[j]  # an operand with the last, so fewer registers are read
+        for i in range(TM):
+            for j in range(TN):
+                sums[i, j] += a[i] * b[j]
 
     @device_function
     def multiply_chunks(A, B, row0, col0, end, As, Bs, my_As, my_Bs, a, b, sums, wide):
@@ -74,7 +74,7 @@ def build(tile: Tile = TILE):
                     multiply(my_As, my_Bs, half * HALF + k, a, b, sums)
             cuda.syncthreads()
 
-    @cuda.jit
+    @jit_by_ptx
     def kernel(A, B, C, alpha, beta):
         As = cuda.shared.array((BK, PADDED_BM), float32, alignment=ALIGNMENT)
         Bs = cuda.shared.array((BK, BN), float32, alignment=ALIGNMENT)

@@ -32,13 +32,16 @@ from numba_gemm.primitives import (
     update,
 )
 from numba_gemm.rung import Rung
-from numba_gemm.tile import Tile
+from numba_gemm.tile import MAX_THREADS, Tile
 
 from .async_copy import PADDING, TILE, build, kernel, pipeline
 
 SPLIT_COSTS = 24
 """What splitting costs, in chunks that a block could multiply meanwhile: partial sums written and
 read again, and two more launches.  Measured on an H200; see ``bench/notes.md``."""
+
+GROUPS = 4
+"""Threads that add up one entry of a tile that more blocks than this share."""
 
 SHORTEST = 8
 """A block's share of k is at least so many chunks."""
@@ -79,24 +82,39 @@ def build_partial(tile: Tile = TILE, exact: bool = False):
 
 
 @functools.cache
-def build_total(tile: Tile = TILE):
-    """The kernel that adds up partial sums: a block for each row of a tile, a thread a column."""
+def build_total(tile: Tile = TILE, groups: int = 1):
+    """The kernel that adds up partial sums: a block for each row of a tile, *groups* threads a column.
+
+    Each of them adds up one in so many, and as many are read at a time.
+    """
     BM, BN = tile.BM, tile.BN
 
     @cuda.jit
     def total(W, C, alpha, beta, tile0, share, chunks):
+        subtotals = cuda.shared.array((groups, BN), float32)
         M, N = index(C.shape[0]), index(C.shape[1])
         across = (N + (BN - 1)) // BN
-        tile, r, c = block_x() // BM, block_x() % BM, thread_x()
+        tile, r = block_x() // BM, block_x() % BM
+        group, c = thread_x() // BN, thread_x() % BN
         here = index(tile0) + tile
         row, col = here // across * BM + r, here % across * BN + c
-        if row < M and col < N:
-            begin, end = int64(tile) * chunks, (int64(tile) + 1) * chunks
-            block, last = index(begin // share), index((end - 1) // share)
-            first_slot = 2 * block + (1 if int64(block) * share < begin else 0)
-            product = W[first_slot * BM + r, c]  # of a block that may have begun with another tile
-            for later in range(block + 1, last + 1):
-                product += W[2 * later * BM + r, c]
+
+        # Slots come in pairs, one pair a block.  The first block of a tile may have begun with the
+        # tile before, and then this one is in its second slot.
+        begin, end = int64(tile) * chunks, (int64(tile) + 1) * chunks
+        first, last = index(begin // share), index((end - 1) // share)
+        subtotal = float32(0)
+        if group == 0:
+            slot = 2 * first + (1 if int64(first) * share < begin else 0)
+            subtotal = W[slot * BM + r, c]
+        for block in range(first + 1 + group, last + 1, groups):
+            subtotal += W[2 * block * BM + r, c]
+        subtotals[group, c] = subtotal
+        cuda.syncthreads()
+        if group == 0 and row < M and col < N:
+            product = float32(0)
+            for g in range(groups):
+                product += subtotals[g, c]
             update(C, row, col, product, alpha, beta)
 
     return total
@@ -134,8 +152,9 @@ def split(A, B, C, alpha, beta, tile, multiprocessors, stream):
             (build(tile, True) if exact else RUNG.build(tile), geometry, (A, B, C, alpha, beta))
         )
     if blocks:
-        geometry = Geometry.line((tiles - whole) * tile.BM, tile.BN)
-        launches.append((build_total(tile), geometry, (W, C, alpha, beta, whole, share, chunks)))
+        groups = min(GROUPS, MAX_THREADS // tile.BN) if blocks > GROUPS * (tiles - whole) else 1
+        geometry = Geometry.line((tiles - whole) * tile.BM, groups * tile.BN)
+        launches.append((build_total(tile, groups), geometry, (W, C, alpha, beta, whole, share, chunks)))
     return launches
 
 

@@ -1,10 +1,9 @@
 """Warp tiles: the 32 lanes of a warp work on a tile of their own, WM x WN.
 
-In the rung below a warp is two rows of threads, 8 rows of C high and 128 columns wide, twice: for one
-k it reads 16 elements of A and 128 of B. A warp's own tile of 64 x 32 takes 64 + 32 instead. Lanes
-that want the same four floats get them from one read, so shared memory is asked for two thirds as
-much, and the order block tile, warp tile, thread tile follows the hardware: a multiprocessor, one of
-its four schedulers, a lane.
+In a vectorized block a warp is two rows of sixteen threads, 16 rows of C high and 128 columns wide:
+for one k it reads 16 elements of A and 128 of B.  A warp's own tile of 64 x 32 takes 64 + 32, two
+thirds of that, since lanes that want the same four floats get them from one read.  And the order block
+tile, warp tile, thread tile follows the hardware: a multiprocessor, one of its four schedulers, a lane.
 
 The traffic with global memory stays what it was, 32 FLOP per byte.
 
