@@ -69,6 +69,7 @@ def build(tile: Tile = TILE):
 
     @device_function
     def fetch(A, B, row0, col0, k0, next_A, next_B, wide):
+        """Begin to read this thread's part of a chunk into registers."""
         thread = thread_x()
         r, k = thread // (BK // 4), thread % (BK // 4) * 4
         for n in range(0, A_FLOATS, 4):
@@ -82,6 +83,7 @@ def build(tile: Tile = TILE):
 
     @device_function
     def store(next_A, next_B, As, Bs, buffer):
+        """Store it, A transposed, to the rows from *buffer* on."""
         thread = thread_x()
         r, k = thread // (BK // 4), thread % (BK // 4) * 4
         to = window(As, buffer + k, r)
@@ -94,6 +96,7 @@ def build(tile: Tile = TILE):
 
     @device_function
     def read_fragments(As, Bs, k, a, b, s):
+        """Read this thread's elements for one k into set *s* of its fragments, in pieces of four."""
         for i in range(0, TM, 4):
             a[s, i], a[s, i + 1], a[s, i + 2], a[s, i + 3] = load4(As, k, i * LANES_Y)
         for j in range(0, TN, 4):
@@ -101,6 +104,7 @@ def build(tile: Tile = TILE):
 
     @device_function
     def multiply(a, b, s, sums):
+        """The outer product of set *s*: down a column, up the next, so that steps share an operand."""
         for n in range(TN):
             j = COLUMNS[n]
             for m in range(TM):
@@ -109,6 +113,7 @@ def build(tile: Tile = TILE):
 
     @device_function
     def multiply_chunks(A, B, row0, col0, chunks, As, Bs, row, col, sums, a, b, wide):
+        """All whole chunks, at least one; the last is fetched twice, so that the loop has no branch."""
         next_A = cuda.local.array(A_FLOATS, float32)
         next_B = cuda.local.array(B_FLOATS, float32)
         fetch(A, B, row0, col0, index(0), next_A, next_B, wide)
@@ -120,7 +125,7 @@ def build(tile: Tile = TILE):
         for chunk in range(chunks):
             fetch(A, B, row0, col0, clamp(chunk + 1, chunks) * BK, next_A, next_B, wide)
             my_As, my_Bs = window(As, here, row), window(Bs, here, col)
-            for k in unroll(HALF):
+            for k in unroll(HALF):  # in halves: the optimizer writes out loops up to a size
                 read_fragments(my_As, my_Bs, k + 1, a, b, (k + 1) % 2)
                 multiply(a, b, k % 2, sums)
             for k in unroll(HALF - 1):

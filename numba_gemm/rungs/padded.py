@@ -6,9 +6,9 @@ other. The rung below meets that twice:
 * Storing A transposed, the 16 rows of a warp's chunk go to neighbouring columns of As, but its two
   groups of four k to the same banks, as rows of 128 floats begin in bank 0. With 4 floats more a row
   they begin 4 banks further on, and the groups land 16 banks apart.
-* Reading b, lanes side by side want four floats each, 8 apart: half of the banks are asked twice, the
-  others not at all. So the thread tile is split into four pieces of 4 x 4, as far apart as the warp
-  tile allows; lanes side by side then read side by side.
+* Reading a, the eight lanes down a warp tile want four floats each, 8 apart: they meet in pairs, and
+  half of the banks are not asked at all.  So the thread tile is split into four pieces of 4 x 4, as far
+  apart as the warp tile allows; lanes side by side then read side by side.
 
 Source: S. Boehm, kernels 7 and 8; "A GEMM Kernel, Step by Step", rung eight.
 """
@@ -54,6 +54,7 @@ def build(tile: Tile = TILE):
 
     @device_function
     def multiply(my_As, my_Bs, k, a, b, sums):
+        """The outer product for one k: TM + TN elements in fours, TM * TN products."""
         for i in range(0, TM, 4):
             a[i], a[i + 1], a[i + 2], a[i + 3] = load4(my_As, k, i * LANES_Y)
         for j in range(0, TN, 4):
@@ -64,12 +65,13 @@ def build(tile: Tile = TILE):
 
     @device_function
     def multiply_chunks(A, B, row0, col0, end, As, Bs, my_As, my_Bs, a, b, sums, wide):
+        """Stage and multiply whole chunks up to *end*."""
         thread = thread_x()
         for k0 in range(0, end, BK):
             stage4_transposed(A, row0, k0, As, BM, thread, THREADS, wide)
             stage4(B, k0, col0, Bs, BN, thread, THREADS, wide)
             cuda.syncthreads()
-            for half in unroll(2):
+            for half in unroll(2):  # the optimizer writes out loops up to a size
                 for k in unroll(HALF):
                     multiply(my_As, my_Bs, half * HALF + k, a, b, sums)
             cuda.syncthreads()
@@ -86,9 +88,8 @@ def build(tile: Tile = TILE):
         row0, col0 = block_y() * BM, block_x() * BN  # corner of the block tile
         thread = thread_x()
         warp, lane = thread // 32, thread % 32
-        row = (
-            warp // WARPS_X * WM + lane // LANES_X * 4
-        )  # of this thread's first piece, in the block tile
+        # The corner of this thread's first piece, in the block tile.
+        row = warp // WARPS_X * WM + lane // LANES_X * 4
         col = warp % WARPS_X * WN + lane % LANES_X * 4
         my_As, my_Bs = window(As, 0, row), window(Bs, 0, col)
 

@@ -48,6 +48,7 @@ def build(tile: Tile = TILE):
 
     @device_function
     def multiply(my_As, my_Bs, k, a, b, sums):
+        """The outer product for one k: TM + TN elements in fours, TM * TN products."""
         for i in range(0, TM, 4):
             a[i], a[i + 1], a[i + 2], a[i + 3] = load4(my_As, k, i)
         for j in range(0, TN, 4):
@@ -58,12 +59,13 @@ def build(tile: Tile = TILE):
 
     @device_function
     def multiply_chunks(A, B, row0, col0, end, As, Bs, my_As, my_Bs, a, b, sums, wide):
+        """Stage and multiply whole chunks up to *end*."""
         thread = thread_x()
         for k0 in range(0, end, BK):
             stage4_transposed(A, row0, k0, As, BM, thread, THREADS, wide)
             stage4(B, k0, col0, Bs, BN, thread, THREADS, wide)
             cuda.syncthreads()
-            for half in unroll(2):
+            for half in unroll(2):  # the optimizer writes out loops up to a size
                 for k in unroll(HALF):
                     multiply(my_As, my_Bs, half * HALF + k, a, b, sums)
             cuda.syncthreads()
