@@ -21,11 +21,15 @@ def named(name: str) -> Rung:
 
 
 def highest() -> Rung:
-    """The highest rung that the device can run; in the simulator, the highest."""
+    """The highest rung that the device can run; in the simulator, the highest.
+
+    On a device that can run none it is the lowest, which then says what the device lacks.
+    """
     gpu = device.current()
     if gpu is None:
         return LADDER[-1]
-    return [rung for rung in LADDER if rung.requires <= gpu.compute_capability][-1]
+    able = [rung for rung in LADDER if rung.requires <= gpu.compute_capability]
+    return able[-1] if able else LADDER[0]
 
 
 def gemm(

@@ -74,7 +74,9 @@ class Tile:
 
     @property
     def threads(self) -> int:
-        """Threads in a block."""
+        """Threads in a block; 0 of a thread tile without entries, which no kernel has."""
+        if self.TM < 1 or self.TN < 1:
+            return 0
         return (self.BM // self.TM) * (self.BN // self.TN)
 
     @property
@@ -96,14 +98,20 @@ class Tile:
         return max(1, min(by_registers, by_threads, by_shared_memory, MAX_BLOCKS))
 
     def check(
-        self, requirements: dict[str, bool] | None = None, *, vector: int = 1, warps: bool = False
+        self,
+        requirements: dict[str, bool] | None = None,
+        *,
+        vector: int = 1,
+        warps: bool = False,
+        padding: int = 0,
     ) -> None:
         """Raise TileError unless a kernel can be built from this tile.
 
         *requirements* are a rung's own: what it needs, and whether the tile has it.  The threads fill
-        the chunks *vector* floats at a time.  With *warps*, the rung deals out warp tiles.
+        the chunks *vector* floats at a time.  With *warps*, the rung deals out warp tiles.  Rows of A in
+        shared memory, one for each k, are longer than BM by *padding* floats.
         """
-        reasons = self._reasons(vector)
+        reasons = self._reasons(vector, padding)
         if warps and self.WM is None:
             reasons.append("it has no warp tile, WM x WN")
         reasons += [need for need, met in (requirements or {}).items() if not met]
@@ -134,7 +142,7 @@ class Tile:
             )
         return reasons
 
-    def _reasons(self, vector: int) -> list[str]:
+    def _reasons(self, vector: int, padding: int) -> list[str]:
         """Every reason why no rung can use this tile; empty when it is legal."""
         for name, value in asdict(self).items():
             if value is not None and value < 1:
@@ -164,10 +172,9 @@ class Tile:
                     f"{self.threads} threads cannot fill the {rows} x {cols} chunk ({what}) "
                     "in whole rows, all of them at once"
                 )
-        if self.shared_bytes > MAX_SHARED_BYTES:
-            reasons.append(
-                f"{self.shared_bytes} bytes of shared memory are more than {MAX_SHARED_BYTES}"
-            )
+        shared_bytes = self.shared_bytes + 4 * padding * self.BK * self.stages
+        if shared_bytes > MAX_SHARED_BYTES:
+            reasons.append(f"{shared_bytes} bytes of shared memory are more than {MAX_SHARED_BYTES}")
         limit = min(MAX_REGISTERS, REGISTERS // self.threads)
         if self.registers > limit:
             reasons.append(

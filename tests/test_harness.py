@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from numba_gemm import DeviceError, Problem, VerificationError, gemm, harness
-from numba_gemm.harness import Geometry, compare_with_numpy, random_operands
+from numba_gemm import LADDER, DeviceError, Problem, VerificationError, dispatch, gemm, harness
+from numba_gemm.device import Device
+from numba_gemm.harness import Geometry, Launch, compare_with_numpy, random_operands
 from numba_gemm.primitives import block_x, block_y, problem_size, thread_x, thread_y, update
 from numba_gemm.rungs import coalesced
 from numba_gemm.target import cuda
@@ -376,6 +377,20 @@ def test_more_blocks_than_a_grid_has(x, y, message):
         Geometry.cover(x, y, (32, 32))
 
 
+@pytest.mark.parametrize("blocks", [0, 1, 65536, 2**31 - 1])
+def test_line(blocks):
+    """All of them in x, and none for nothing."""
+    geometry = Geometry.line(blocks, 96)
+    assert geometry == Geometry((blocks, 1, 1), (96, 1))
+    assert (geometry.blocks, geometry.threads) == (blocks, 96)
+
+
+def test_more_blocks_than_a_line_has():
+    """The answer is an error here, too."""
+    with pytest.raises(ValueError, match=r"^2147483648 blocks are more than a grid can have in x$"):
+        Geometry.line(2**31, 32)
+
+
 @pytest.mark.simulator
 def test_no_timing_in_the_simulator():
     """Its times say nothing about a GPU, so there are none."""
@@ -424,6 +439,125 @@ def test_a_prepared_launch_may_be_repeated(quick):
     launch()
     launch()
     np.testing.assert_array_equal(C.copy_to_host(), np.full((4, 4), 9))
+
+
+# Work in several launches --------------------------------------------------------------------------
+
+
+@cuda.jit
+def append(out, value):
+    """Write a value behind the others; the first element counts them."""
+    out[0] += 1
+    out[out[0]] = value
+
+
+def launches_of(out, *values, blocks=1):
+    """A launch that appends each of these values, one behind the other; the first has these blocks."""
+    launch = None
+    for n, value in reversed(list(enumerate(values))):
+        geometry = Geometry.line(1 if n else blocks, 1)
+        launch = Launch(append, geometry, 0, (out, np.int64(value)), launch)
+    return launch
+
+
+def test_then_is_queued_behind():
+    """One after the other, as often as called."""
+    out = cuda.to_device(np.zeros(8, np.int64))
+    launch = launches_of(out, 10, 20, 30)
+    launch()
+    launch()
+    assert out.copy_to_host().tolist() == [6, 10, 20, 30, 10, 20, 30, 0]
+
+
+def test_then_is_queued_behind_an_empty_grid():
+    """Nothing to do in one launch is no reason to leave out the next."""
+    out = cuda.to_device(np.zeros(8, np.int64))
+    launches_of(out, 10, 20, 30, blocks=0)()
+    assert out.copy_to_host().tolist() == [2, 20, 30, 0, 0, 0, 0, 0]
+
+
+@pytest.fixture
+def splitting(quick):
+    """A rung that is split in two, which append 1 and 2 to C, and how its split was called."""
+    calls = []
+
+    def split(A, B, C, alpha, beta, tile, multiprocessors, stream):
+        calls.append((A, B, C, alpha, beta, tile, multiprocessors, stream))
+        return [(append, Geometry.line(1, 1), (C, np.int64(value))) for value in (1, 2)]
+
+    return dataclasses.replace(quick, split=split), calls
+
+
+def test_a_split_is_queued_in_order(splitting):
+    """As split has it, and nothing else."""
+    rung, _ = splitting
+    out = cuda.to_device(np.zeros(4, np.int64))
+    launch = harness.prepare(rung, None, None, out, Problem(4, 4, 4))
+    assert launch.then.then is None
+    launch()
+    assert out.copy_to_host().tolist() == [2, 1, 2, 0]
+
+
+def test_what_a_split_is_told(splitting, monkeypatch):
+    """The matrices, both scalars, the tile, the stream, and among how many to divide."""
+    rung, calls = splitting
+    gpu = Device("a GPU", (9, 9), multiprocessors=17, clock_hz=1e9)
+    monkeypatch.setattr("numba_gemm.device.current", lambda: gpu)
+    A, B, C, stream = "A", "B", "C", cuda.stream()
+    other = dataclasses.replace(rung.tile, stages=3)
+    harness.prepare(rung, A, B, C, Problem(4, 5, 6, 0.5, -1))
+    harness.prepare(rung, A, B, C, Problem(4, 5, 6), tile=other, stream=stream)
+    harness.prepare(rung, A, B, C, Problem(4, 5, 0, alpha=2))  # alpha would multiply nothing
+    assert calls == [
+        (A, B, C, 0.5, -1, rung.tile, 17, 0),
+        (A, B, C, 1, 0, other, 17, stream),
+        (A, B, C, 0, 0, rung.tile, 17, 0),
+    ]
+
+
+@pytest.mark.simulator
+def test_what_a_split_is_told_in_the_simulator(splitting):
+    """It has no multiprocessors; work is divided among two all the same."""
+    rung, calls = splitting
+    harness.prepare(rung, None, None, None, Problem(4, 5, 6))
+    assert calls[0][-2] == harness.SIMULATED_MULTIPROCESSORS == 2
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 4), (4, 0, 4)])
+def test_nothing_is_not_split(splitting, shape):
+    """An empty C is nothing to do, in one launch."""
+    rung, calls = splitting
+    launch = harness.prepare(rung, None, None, None, Problem(*shape))
+    assert not calls
+    assert (launch.geometry.blocks, launch.then) == (0, None)
+    launch()
+
+
+# Which rung serves the public multiply -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("capability", "name"),
+    [
+        ((7, 0), "double_buffered"),
+        ((7, 5), "double_buffered"),
+        ((8, 0), "split_k"),
+        ((10, 0), "split_k"),
+        (None, "split_k"),
+        ((6, 1), "naive"),  # nothing runs there, and naive says so
+    ],
+)
+def test_the_highest_rung(monkeypatch, capability, name):
+    """The highest whose requirements the device meets; without a device, the highest."""
+    gpu = capability and Device("a GPU", capability, multiprocessors=1, clock_hz=1e9)
+    monkeypatch.setattr("numba_gemm.device.current", lambda: gpu)
+    assert dispatch.highest() is dispatch.named(name)
+
+
+@pytest.mark.simulator
+def test_the_highest_rung_in_the_simulator():
+    """It can run all of them."""
+    assert dispatch.highest() is LADDER[-1]
 
 
 def test_errors_are_runtime_errors():

@@ -1,15 +1,26 @@
 """What holds for every multiply, searched for a counterexample by hypothesis."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from numba_gemm import Problem, Tile, TileError
 from numba_gemm.harness import compare_with_numpy, random_operands
-from numba_gemm.rungs import column, square
+from numba_gemm.rungs import (
+    async_copy,
+    column,
+    double_buffered,
+    padded,
+    split_k,
+    square,
+    vectorized,
+    warptiled,
+)
 from numba_gemm.target import TARGET, cuda
 
 UNIT_ROUNDOFF = 2.0**-24
@@ -126,11 +137,16 @@ COLUMN_TILES = [tile for tile in SQUARE_TILES if tile.TN == 1]
 some_sizes = st.tuples(*[st.integers(1, 65)] * 3)
 
 
-def assert_right_or_refused(rung, tile, sizes):
-    """The rung refuses the tile, or is right on a C that it covers with one to four blocks."""
+def assert_right_or_refused(rung, tile, sizes, chunks=1, wide=False):
+    """The rung refuses the tile, or is right on a C that it covers with one to four blocks.
+
+    K is a little more than so many *chunks* at most.  *wide* rounds up to rows of whole vectors.
+    """
     assume(not rung.why_illegal(tile))
-    edges = tile.BM, tile.BN, tile.BK
+    edges = tile.BM, tile.BN, tile.BK * chunks
     M, N, K = (min(size, edge + 1) for size, edge in zip(sizes, edges, strict=True))
+    if wide:
+        N, K = -(-N // 4) * 4, -(-K // 4) * 4
     A, B, C0 = random_operands(M, N, K, seed=0)
     C = rung.gemm(A, B, C0.copy(), 0.5, -1, tile=tile)
     outcome = compare_with_numpy(Problem(M, N, K, 0.5, -1), A, B, C, C0)
@@ -151,3 +167,51 @@ def test_every_tile_of_square(tile, sizes):
 def test_every_tile_of_column(tile, sizes):
     """The same for columns."""
     assert_right_or_refused(column.RUNG, tile, sizes)
+
+
+def small_warp_tiles():
+    """Tiles for vectors of four, cut into one to four warp tiles, that no general rule refuses."""
+    for BM, BN, BK, TM, TN, WM, WN in itertools.product(
+        (8, 16, 32, 48), (16, 32, 48, 64), (4, 8, 12, 16), (4, 8), (4, 8, 16), (8, 16, 32), (16, 32, 64)
+    ):
+        tile = Tile(BM, BN, BK, TM, TN, WM, WN)
+        try:
+            tile.check(vector=4, warps=True)
+        except TileError:
+            continue
+        if tile.threads <= 128:
+            yield tile
+
+
+WARP_TILES = list(small_warp_tiles())
+
+VECTOR_RUNGS = {  # and how many chunks they may hold
+    vectorized.RUNG: (1,),
+    warptiled.RUNG: (1,),
+    padded.RUNG: (1,),
+    double_buffered.RUNG: (2,),
+    async_copy.RUNG: (2, 3),
+    split_k.RUNG: (2, 3),
+}
+
+
+@pytest.mark.parametrize("rung", VECTOR_RUNGS, ids=lambda rung: rung.name)
+@settings(max_examples=8)  # on a GPU, each is compiled
+@given(data=st.data(), tile=st.sampled_from(WARP_TILES), sizes=some_sizes, wide=st.booleans())
+def test_every_tile_of_the_vector_rungs(rung, data, tile, sizes, wide):
+    """The same for vectors and warps, through several chunks, with rows that are aligned and not."""
+    tile = replace(tile, stages=data.draw(st.sampled_from(VECTOR_RUNGS[rung]), label="stages"))
+    assert_right_or_refused(rung, tile, sizes, chunks=3, wide=wide)
+
+
+@settings(max_examples=4)  # on a GPU, each is compiled
+@given(
+    tile=st.sampled_from(WARP_TILES), sizes=some_sizes, wide=st.booleans(), shortest=st.integers(1, 3)
+)
+@example(tile=Tile(16, 32, 8, TM=4, TN=4, WM=16, WN=32), sizes=(17, 33, 25), wide=False, shortest=2)
+def test_every_tile_of_split_k_shared(tile, sizes, wide, shortest):
+    """The same where blocks share what is so small that they would not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(split_k, "SPLIT_COSTS", 0)
+        patch.setattr(split_k, "SHORTEST", shortest)
+        assert_right_or_refused(split_k.RUNG, replace(tile, stages=2), sizes, chunks=3, wide=wide)

@@ -226,6 +226,7 @@ def build(tile: Tile = TILE, exact: bool = False):
         },
         vector=4,
         warps=True,
+        padding=PADDING,
     )
     BM, BN, BK, TM, TN, STAGES = tile.BM, tile.BN, tile.BK, tile.TM, tile.TN, tile.stages
     DEPTH, PADDED_BM = STAGES * BK, BM + PADDING

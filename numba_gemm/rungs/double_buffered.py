@@ -56,7 +56,9 @@ FOUND_ORDER = (6, 3, 14, 0, 2, 8, 9, 13, 15, 5, 7, 12, 4, 11, 1, 10)
 @functools.cache
 def build(tile: Tile = TILE):
     """The kernel for block tiles of BM x BN x BK, warp tiles of WM x WN, thread tiles of TM x TN."""
-    tile.check({"two chunks are held, stages = 2": tile.stages == 2}, vector=4, warps=True)
+    tile.check(
+        {"two chunks are held, stages = 2": tile.stages == 2}, vector=4, warps=True, padding=PADDING
+    )
     BM, BN, BK, WM, WN, TM, TN = tile.BM, tile.BN, tile.BK, tile.WM, tile.WN, tile.TM, tile.TN
     THREADS, WARPS_X = tile.threads, BN // WN
     LANES_Y, LANES_X = tile.lanes

@@ -46,7 +46,7 @@ PADDING = 4
 @functools.cache
 def build(tile: Tile = TILE):
     """The kernel for block tiles of BM x BN x BK, warp tiles of WM x WN, thread tiles of TM x TN."""
-    tile.check(vector=4, warps=True)
+    tile.check(vector=4, warps=True, padding=PADDING)
     BM, BN, BK, WM, WN, TM, TN = tile.BM, tile.BN, tile.BK, tile.WM, tile.WN, tile.TM, tile.TN
     THREADS, WARPS_X, HALF = tile.threads, BN // WN, BK // 2
     LANES_Y, LANES_X = tile.lanes
