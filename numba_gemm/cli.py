@@ -11,6 +11,7 @@ import json
 import math
 import os
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .codegen import Report
     from .device import Device
     from .problem import Problem
+    from .rung import Rung
 
 __all__ = ["main"]
 
@@ -174,6 +176,18 @@ def _climb(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise InputError(str(error)) from error
     rungs = [rung for rung in LADDER if wanted is None or rung.name in wanted]
+    gpu = device.current()
+    if gpu:
+        too_new = [rung for rung in rungs if rung.requires > gpu.compute_capability]
+        rungs = [rung for rung in rungs if rung not in too_new]
+        for rung in too_new:
+            needed = "{}.{}".format(*rung.requires)
+            print(
+                f"numba-gemm: left out {rung.name}: it needs compute capability {needed}",
+                file=sys.stderr,
+            )
+        if not rungs:
+            raise InputError("this GPU runs none of these rungs")
 
     size = options.size or (GPU_SIZE if TARGET.is_gpu else SIMULATOR_SIZE)
     M, N, K = options.shape or (size, size, size)
@@ -341,6 +355,12 @@ def _climb_record(
 # inspect ------------------------------------------------------------------------------------------
 
 
+def _runs_on(rung: Rung, arch: str) -> bool:
+    """Whether an architecture such as sm_75 has what the rung needs; others refuse odd names."""
+    known = re.fullmatch(r"sm_(\d+)(\d)", arch)
+    return not known or rung.requires <= (int(known[1]), int(known[2]))
+
+
 def _inspect(options: argparse.Namespace) -> int:
     if "numba_gemm.target" not in sys.modules:
         os.environ["NUMBA_GEMM_TARGET"] = "compiler"  # nothing is launched, so no GPU is looked for
@@ -349,6 +369,8 @@ def _inspect(options: argparse.Namespace) -> int:
 
     names = options.rungs or [rung.name for rung in LADDER]
     try:
+        if not options.rungs:
+            names = [rung.name for rung in LADDER if _runs_on(rung, options.arch)]
         reports = codegen.inspect_many([codegen.Job(name, options.arch) for name in names])
     except (ValueError, codegen.CodegenError) as error:
         raise InputError(str(error)) from error

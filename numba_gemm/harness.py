@@ -128,6 +128,11 @@ class Launch:
     arguments: tuple[Any, ...]
     then: Launch | None = None
 
+    @property
+    def count(self) -> int:
+        """How many launches this is, with those behind it."""
+        return 1 + (self.then.count if self.then else 0)
+
     def __call__(self) -> None:
         """Queue the kernel; an empty grid is nothing to do."""
         if self.geometry.blocks:

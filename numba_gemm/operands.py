@@ -150,9 +150,12 @@ def _matrix(name: str, array: Any, written: bool = False) -> Matrix:
             "it should be C-contiguous, as numpy.ascontiguousarray makes it"
         )
     address, read_only = interface["data"]
+    on_host = isinstance(array, np.ndarray)
+    if not on_host and (address or 0) % FLOAT32_BYTES:
+        raise ValueError(f"{name} begins at {address:#x}, which should be a multiple of {FLOAT32_BYTES}")
     if written and read_only:
         raise ValueError(f"{name} is read-only; it should be writable")
-    return Matrix(name, array, shape, address or 0, isinstance(array, np.ndarray))
+    return Matrix(name, array, shape, address or 0, on_host)
 
 
 def _interface(name: str, array: Any) -> dict[str, Any]:

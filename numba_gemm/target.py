@@ -21,9 +21,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numba
 
@@ -195,6 +196,33 @@ def _without_cuda_runtime() -> Iterator[None]:
         runtime.getLocalRuntimeVersion = ask
 
 
+def _allocate_once() -> None:
+    """Let all threads of a simulated block get the same shared array.
+
+    The simulator tells shared arrays apart by the line that asks for one, and makes a new one for the
+    first thread that comes.  Two that come at the same time may both be the first, and each gets an
+    array of its own.  This does the same with a lock.
+    """
+    import numpy as np
+    from numba.cuda.np import numpy_support
+    from numba.cuda.simulator.kernelapi import FakeCUDAShared
+
+    allocate, lock = FakeCUDAShared.array, threading.Lock()
+
+    def array(self: Any, shape: Any, dtype: Any, alignment: int | None = None) -> Any:
+        if alignment is not None or shape == 0:
+            return allocate(self, shape, dtype, alignment)  # refused, or dynamic
+        asking = sys._getframe(1)
+        line = asking.f_code.co_filename, asking.f_lineno
+        with lock:
+            if line not in self._allocations:
+                kind = dtype if isinstance(dtype, np.dtype | type) else numpy_support.as_dtype(dtype)
+                self._allocations[line] = np.empty(shape, kind)
+            return self._allocations[line]
+
+    FakeCUDAShared.array = array
+
+
 TARGET: Target = _decide()
 """Where kernels run in this process."""
 
@@ -202,3 +230,6 @@ print(f"numba_gemm: {TARGET.reason}", file=sys.stderr)
 
 with _without_cuda_runtime() if TARGET.is_simulator else contextlib.nullcontext():
     from numba import cuda  # only now: importing it is what makes the choice final
+
+if TARGET.is_simulator:
+    _allocate_once()

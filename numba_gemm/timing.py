@@ -73,7 +73,7 @@ class DeviceTimer:
     def round(self) -> float:
         """Device time of one launch in seconds, the mean over one round of them."""
         start, stop = cuda.event(), cuda.event()
-        self.hold(HOLD_PER_LAUNCH_US * self.launches)
+        self.hold(HOLD_PER_LAUNCH_US * self.launches * getattr(self.launch, "count", 1))
         start.record(self.stream)
         for _ in range(self.launches):
             self.launch()

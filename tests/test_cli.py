@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from numba_gemm import LADDER, __version__, cli, climb
+from numba_gemm import LADDER, __version__, cli, climb, device
 from numba_gemm.rungs import naive
 from numba_gemm.target import TARGET, cuda
 
@@ -203,3 +203,20 @@ def test_beta_needs_what_C_held(capsys):
     [step] = climb.climb(climb.Problem(3, 4, 5, 1.0, 2.0), [naive.RUNG], seed=1)
     assert step.passed
     assert np.isfinite(step.worst)
+
+
+def test_climb_leaves_out_what_an_old_gpu_lacks(monkeypatch, capsys):
+    """A GPU of compute capability 7.5 has no asynchronous copies; it climbs the rest."""
+    old = device.Device("old", (7, 5), 40, 1.5e9)
+    monkeypatch.setattr(device, "current", lambda: old)
+    assert cli.main(["climb", "--size", "5", "--rungs", "async_copy,split_k"])
+    errors = capsys.readouterr().err
+    assert "left out async_copy: it needs compute capability 8.0" in errors
+    assert "this GPU runs none of these rungs" in errors
+
+
+def test_inspect_of_the_whole_ladder_leaves_out_what_an_architecture_lacks():
+    """sm_75 compiles all but the rungs that need sm_80."""
+    assert cli._runs_on(LADDER[0], "sm_75")
+    assert not cli._runs_on(LADDER[-1], "sm_75")
+    assert cli._runs_on(LADDER[-1], "sm_120")

@@ -579,3 +579,13 @@ def test_what_reaches_a_kernel_is_contiguous_to_numba():
         on_device = check(matrix, np.zeros((matrix.shape[1], 2), np.float32)).A.to_device(0)
         assert on_device.strides == (4 * matrix.shape[1], 4)
         np.testing.assert_array_equal(on_device.copy_to_host(), matrix)
+
+
+def test_a_device_array_between_two_floats(monkeypatch):
+    """A GPU would end the launch: there is no float at an address that is no multiple of four."""
+    odd = np.zeros(4 * 6 + 1, np.uint8)[1:].view(np.float32).reshape(2, 3)
+    device_array = cuda.to_device(np.zeros((2, 3), np.float32))
+    interface = {"shape": (2, 3), "typestr": "<f4", "data": (odd.ctypes.data | 1, False), "version": 3}
+    monkeypatch.setattr("numba_gemm.operands._interface", lambda name, array: interface)
+    with pytest.raises(ValueError, match=r"A begins at 0x.*, which should be a multiple of 4"):
+        check(device_array, device_array, None, 1, 0)

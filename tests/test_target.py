@@ -6,7 +6,9 @@ Numba cannot change its mind within a process, so most of these tests start a Py
 import os
 import subprocess
 import sys
+import threading
 
+import numpy as np
 import pytest
 
 from numba_gemm.target import find_gpu
@@ -314,3 +316,28 @@ def test_the_simulator_needs_no_cuda_library(python):
         NUMBA_GEMM_TARGET="simulator",
     )
     assert finished.stdout == "[[2.]]\n", finished.stderr
+
+
+@pytest.mark.simulator
+def test_threads_that_come_at_once_get_one_shared_array():
+    """The simulator by itself may make two, and a kernel then computes garbage, once in a long while."""
+    from numba.cuda.simulator.kernelapi import FakeCUDAShared
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(200):
+            shared, start, arrays = FakeCUDAShared(0), threading.Barrier(8), []
+
+            def ask(shared=shared, start=start, arrays=arrays):
+                start.wait()
+                arrays.append(shared.array(4, np.float32))
+
+            threads = [threading.Thread(target=ask) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len({id(array) for array in arrays}) == 1
+    finally:
+        sys.setswitchinterval(interval)

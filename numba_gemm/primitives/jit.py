@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from numba import cuda
 
@@ -31,11 +32,16 @@ def launch_bounds(threads: int, blocks: int) -> dict[str, tuple[int, int]]:
     return {} if TARGET.is_simulator else {"launch_bounds": (threads, blocks)}
 
 
-def jit_by_ptx(function: Callable) -> Callable:
+def jit_by_ptx(threads: int) -> Callable[[Callable], Callable]:
     """``cuda.jit`` for a kernel that is assembled as compiled, not optimized once more when linked.
+
+    A block has so many *threads*; above 256 they may not have all the registers that they would like.
 
     By default Numba links through LTO, and the second optimizer moves instructions about that the first
     had placed well; which of the two is better has to be measured.  As a decorator,
     ``cuda.jit(lto=False)`` forgets the option, so it is given with the function.
     """
-    return cuda.jit(function, **({} if TARGET.is_simulator else {"lto": False}))
+    options: dict[str, Any] = {} if TARGET.is_simulator else {"lto": False}
+    if options and threads > 256:  # fewer may have 255 registers each, and no more exist
+        options["launch_bounds"] = threads
+    return lambda function: cuda.jit(function, **options)

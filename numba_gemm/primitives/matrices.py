@@ -97,6 +97,7 @@ def update4(C, row, col, products, alpha, beta, wide):
     N = index(C.shape[1])
     if wide:
         if col < N:
+            alpha, beta = float32(alpha), float32(beta)
             x0, x1, x2, x3 = products
             x0, x1, x2, x3 = alpha * x0, alpha * x1, alpha * x2, alpha * x3
             if beta != 0:

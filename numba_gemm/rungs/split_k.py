@@ -8,7 +8,7 @@ and a block may get the end of one tile and the beginning of the next. It writes
 workspace, and a second kernel adds up those of each tile, always in the same order, so that the
 result does not change from run to run.
 
-That costs the workspace, written and read once, and two more launches: about as long as a block needs
+That costs the workspace, written and read once, and one or two launches: about as long as a block needs
 for SPLIT_COSTS chunks. Where sharing saves less than that, it is not done (``plan``).
 
 Source: M. Osama, D. Merrill, C. Cecka, M. Garland and J. D. Owens, "Stream-K: Work-centric Parallel
@@ -38,13 +38,13 @@ from .async_copy import PADDING, TILE, build, kernel, pipeline
 
 SPLIT_COSTS = 24
 """What splitting costs, in chunks that a block could multiply meanwhile: partial sums written and
-read again, and two more launches.  An estimate: some 30 us on an H200, where a chunk takes 1.3."""
+read again, one or two more launches.  An estimate: some 30 us on an H200, where a chunk takes 1.3."""
 
 GROUPS = 4
 """Threads that add up one entry of a tile that more blocks than this share."""
 
 SHORTEST = 8
-"""A block's share of k is at least so many chunks."""
+"""A block's share of k is at least so many chunks, but for the last block's."""
 
 
 @functools.cache

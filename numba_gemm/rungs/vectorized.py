@@ -76,7 +76,7 @@ def build(tile: Tile = TILE):
                     multiply(my_As, my_Bs, half * HALF + k, a, b, sums)
             cuda.syncthreads()
 
-    @jit_by_ptx
+    @jit_by_ptx(THREADS)
     def kernel(A, B, C, alpha, beta):
         As = cuda.shared.array((BK, BM), float32, alignment=ALIGNMENT)
         Bs = cuda.shared.array((BK, BN), float32, alignment=ALIGNMENT)
