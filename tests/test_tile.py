@@ -233,7 +233,7 @@ def test_defaults_are_legal(rung):
     assert rung.build() is rung.build(rung.tile) is rung.kernel
 
 
-QUARTER = "a quarter of the threads copies rows of A, BM / (threads / 4) times"
+QUARTER = "threads / 4 rows of A are copied at a time, which has to divide BM"
 RUNG_RULES = [
     (tiled2d.RUNG, Tile(16, 32, 16), "the tiles have to be square, BM = BN = BK"),
     (tiled2d.RUNG, Tile(32, 32, 16), "the tiles have to be square, BM = BN = BK"),

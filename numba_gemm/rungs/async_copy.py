@@ -60,14 +60,15 @@ EXACT_ORDER = (15, 0, 3, 11, 2, 14, 6, 9, 7, 13, 10, 8, 5, 4, 12, 1)
 def pipeline(tile: Tile, exact: bool):
     """The parts of the kernel, which the rung above uses as well: multiply_range and write_tile.
 
-    With *exact*, the tiles cover C and the chunks k exactly, and rows begin at multiples of 16 bytes.
+    With *exact*, the tiles cover C and the chunks k exactly, and rows of B and C begin at multiples of
+    16 bytes; those of A travel by the float and may begin anywhere.
     """
     BM, BN, BK, WM, WN, TM, TN = tile.BM, tile.BN, tile.BK, tile.WM, tile.WN, tile.TM, tile.TN
     THREADS, STAGES = tile.threads, tile.stages
     LANES_Y, LANES_X = tile.lanes
     WARPS_X = BN // WN
     AHEAD = STAGES - 1  # chunks whose copies begin before they are needed
-    PENDING = STAGES - 2  # of them, how many may still be under way when the next one is
+    PENDING = STAGES - 2  # of them, those that may still be under way when the next one is read
     A_ROWS = THREADS // 4  # rows of A, four k each, that the block copies at a time
     QUARTER = BN // 4
     B_ROWS = THREADS // QUARTER  # rows of B, four columns a thread, that it copies at a time
@@ -82,7 +83,11 @@ def pipeline(tile: Tile, exact: bool):
 
     @device_function
     def begin_copies(A, B, row0, col0, chunk, As, Bs, buffer, wide):
-        """Begin to copy a chunk of A, transposed, and one of B to the rows from *buffer* on."""
+        """Begin to copy a chunk of A, transposed, and one of B to the rows from *buffer* on.
+
+        Where *wide*, rows of B begin at multiples of 16 bytes.  ``copy_async`` is told where to, where
+        from, how many floats, and how many of them to read: all.
+        """
         thread = thread_x()
         r, k = thread // 4, thread % 4
         to = window(As, buffer + k, r)
@@ -161,7 +166,7 @@ def pipeline(tile: Tile, exact: bool):
             multiply(a, b, 1, sums)
 
         left = index(AHEAD) if AHEAD == 1 else clamp(index(AHEAD), end - first + 1)
-        for _ in range(left):  # nothing is left to copy
+        for _ in range(left):  # nothing is left to copy; what is read behind the last k is not used
             multiply_chunk(window(As, here, row), window(Bs, here, col), a, b, sums)
             here, free = turn(here, free)
             wait_for_copies(0)
@@ -217,11 +222,14 @@ def pipeline(tile: Tile, exact: bool):
 
 @functools.cache
 def build(tile: Tile = TILE, exact: bool = False):
-    """The kernel for block tiles of BM x BN x BK, warp tiles of WM x WN, thread tiles of TM x TN."""
+    """The kernel for block tiles of BM x BN x BK, warp tiles of WM x WN, thread tiles of TM x TN.
+
+    With *exact*, it is for C, k and rows that the tiles fit exactly; see :func:`pipeline`.
+    """
     tile.check(
         {
             "at least two chunks are held, stages >= 2": tile.stages >= 2,
-            "a quarter of the threads copies rows of A, BM / (threads / 4) times": tile.threads >= 4
+            "threads / 4 rows of A are copied at a time, which has to divide BM": tile.threads >= 4
             and tile.BM % (tile.threads // 4) == 0,
         },
         vector=4,

@@ -3,17 +3,19 @@
 In the rung below everybody waits twice for every chunk: for global memory, and, with one buffer,
 until all have read the last chunk before the next may be stored. Here a thread asks for its part of
 the next chunk before it multiplies this one, keeps it in registers meanwhile, stores it into a second
-buffer, and one barrier a chunk is left. The fragments do the same on a small scale: those of k + 1
-are read while those of k are multiplied, from the last k of a chunk on into the next.
+buffer, and one barrier a chunk is left: nobody reads the buffer that is being stored to, since all
+have passed the barrier behind which the other one is read. The fragments do the same on a small
+scale: those of k + 1 are read while those of k are multiplied, from the last k of a chunk on into the
+next.
 
 A thread now computes 8 x 16 entries, so that 6 reads serve 128 multiply-adds, and a block has 128
 threads with up to 255 registers each, two blocks to a multiprocessor: one multiplies while the other
 waits at its barrier.
 
-The order of the multiply-adds within one k is free for us, and not for the hardware: an operand that
-was read for one instruction need not be read again for the next, and three operands from one bank of
-the register file cost a cycle. Columns of C in the order FOUND_ORDER, up one and down the next, was
-the fastest of those tried.
+The order of the multiply-adds within one k does not change the result, but the time: the registers
+lie in two banks, even and odd, and an operand that was read for one instruction need not be read
+again for the next, and three operands from one bank of the register file cost a cycle. A thread's 16
+columns in the order FOUND_ORDER, down one and up the next, was the fastest of those tried.
 
 Source: S. Boehm, kernel 11; A. Salykova, "Advanced Matrix Multiplication Optimization on NVIDIA
 GPUs".
@@ -133,7 +135,7 @@ def build(tile: Tile = TILE):
             for k in unroll(HALF - 1):
                 read_fragments(my_As, my_Bs, HALF + k + 1, a, b, (k + 1) % 2)
                 multiply(a, b, k % 2, sums)
-            here = BK - here
+            here = BK - here  # the other buffer
             store(next_A, next_B, As, Bs, here)
             cuda.syncthreads()
             read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)

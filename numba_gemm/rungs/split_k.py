@@ -8,8 +8,16 @@ and a block may get the end of one tile and the beginning of the next. It writes
 workspace, and a second kernel adds up those of each tile, always in the same order, so that the
 result does not change from run to run.
 
-That costs the workspace, written and read once, and one or two launches: about as long as a block needs
-for SPLIT_COSTS chunks. Where sharing saves less than that, it is not done (``plan``).
+That costs the workspace, written and read once, and one or two launches: about as long as a block
+needs for SPLIT_COSTS chunks. Where sharing saves less than that, it is not done (``plan``).
+
+``kernel`` is that of the rung below, and computes whole tiles; ``split`` makes the launches.
+
+For example, five tiles of 100 chunks on four multiprocessors: four tiles are computed whole, and the
+fifth in shares of 25 chunks. With seven tiles, three remain, and of their 300 chunks each block takes
+75: the first 75 of one tile, then 25 of that and 50 of the next, and so on. As there are more blocks
+than remaining tiles, a share is never longer than a tile, and a block never has parts of more than
+two.
 
 Source: M. Osama, D. Merrill, C. Cecka, M. Garland and J. D. Owens, "Stream-K: Work-centric Parallel
 Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023, there called data-parallel
@@ -85,7 +93,7 @@ def build_partial(tile: Tile = TILE, exact: bool = False):
 def build_total(tile: Tile = TILE, groups: int = 1):
     """The kernel that adds up partial sums: a block for each row of a tile, *groups* threads a column.
 
-    Each of them adds up one in so many, and as many are read at a time.
+    Thread g of them adds up partial sums g, g + groups, g + 2 groups and so on.
     """
     BM, BN = tile.BM, tile.BN
 
@@ -99,8 +107,8 @@ def build_total(tile: Tile = TILE, groups: int = 1):
         here = index(tile0) + tile
         row, col = here // across * BM + r, here % across * BN + c
 
-        # Slots come in pairs, one pair a block.  The first block of a tile may have begun with the
-        # tile before, and then this one is in its second slot.
+        # Slots come in pairs, one pair a block: a share is part of two tiles at most.  The first block
+        # of a tile may have begun with the tile before, and then this one is in its second slot.
         begin, end = int64(tile) * chunks, (int64(tile) + 1) * chunks
         first, last = index(begin // share), index((end - 1) // share)
         subtotal = float32(0)
@@ -120,14 +128,15 @@ def build_total(tile: Tile = TILE, groups: int = 1):
     return total
 
 
-def plan(tiles: int, chunks: int, slots: int) -> tuple[int, int]:
+def plan(tiles: int, chunks: int, concurrent: int) -> tuple[int, int]:
     """How many tiles to compute whole, and among how many blocks to share the chunks of the rest.
 
-    *slots* blocks run at the same time.  Tiles that fill all of them are best left whole.  What
-    remains would leave slots empty for as long as one tile takes; it is shared where that is faster.
+    *concurrent* blocks run at the same time.  Tiles that fill all of them are best left whole.  What
+    remains would leave some of them idle for as long as one tile takes; it is shared where that is
+    faster, by more blocks than tiles, so that a share is no longer than a tile.
     """
-    rest = tiles % slots
-    blocks = min(slots, rest * chunks // SHORTEST)
+    rest = tiles % concurrent
+    blocks = min(concurrent, rest * chunks // SHORTEST)
     if blocks <= rest or -(-rest * chunks // blocks) + SPLIT_COSTS >= chunks:
         return tiles, 0
     return tiles - rest, blocks

@@ -71,7 +71,7 @@ def build(tile: Tile = TILE):
             stage4_transposed(A, row0, k0, As, BM, thread, THREADS, wide)
             stage4(B, k0, col0, Bs, BN, thread, THREADS, wide)
             cuda.syncthreads()
-            for half in unroll(2):  # the optimizer writes out loops up to a size
+            for half in unroll(2):  # in halves: the optimizer writes out loops up to a size
                 for k in unroll(HALF):
                     multiply(my_As, my_Bs, half * HALF + k, a, b, sums)
             cuda.syncthreads()
