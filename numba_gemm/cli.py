@@ -213,7 +213,6 @@ def _climb(options: argparse.Namespace) -> int:
         except cublas.CublasMissingError as error:
             errors.print(f"numba-gemm: no share of cuBLAS: {error}", highlight=False)
 
-    gpu = device.current()
     if output:
         _write_json(output, _climb_record(problem, steps, gpu, vendor, seed))
     console = _stdout()
@@ -367,10 +366,8 @@ def _inspect(options: argparse.Namespace) -> int:
     from . import codegen
     from .rungs import LADDER
 
-    names = options.rungs or [rung.name for rung in LADDER]
+    names = options.rungs or [rung.name for rung in LADDER if _runs_on(rung, options.arch)]
     try:
-        if not options.rungs:
-            names = [rung.name for rung in LADDER if _runs_on(rung, options.arch)]
         reports = codegen.inspect_many([codegen.Job(name, options.arch) for name in names])
     except (ValueError, codegen.CodegenError) as error:
         raise InputError(str(error)) from error

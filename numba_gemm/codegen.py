@@ -32,7 +32,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from .tile import Tile
+from .tile import RESERVED_SHARED_BYTES, Tile
 
 __all__ = [
     "CodegenError",
@@ -204,7 +204,7 @@ def inspect(rung: str, arch: str = "sm_90", tile: Tile | None = None) -> Report:
 def inspect_many(jobs: Iterable[Job]) -> list[Report]:
     """Compile all *jobs* in one other process and report on each, in their order.
 
-    Starting that process takes a second or two and each kernel about half of one more.
+    Starting that process takes a second or two, and each kernel half a second to five.
 
     Raises ValueError for an unknown rung, an illegal tile and an architecture that the toolkit does
     not know or the rung does not run on; ToolchainError where libNVVM, nvJitLink or nvdisasm is not
@@ -225,19 +225,24 @@ _ERRORS: dict[str, type[Exception]] = {
 """The errors that travel from one process to the other, the most specific first."""
 
 
-def _ask_compiler(request: list[dict[str, Any]]) -> dict[str, Any]:
-    """Hand *request* to :func:`main` in a new process; its answer."""
+def _compiler_environment() -> dict[str, str]:
+    """The environment of a process that compiles: it can import whatever this one can."""
     environment = dict(os.environ)
     environment.pop("NUMBA_ENABLE_CUDASIM", None)
     environment["NUMBA_GEMM_TARGET"] = "compiler"
-    # Whatever this process can import, the other one can: a kernel may live in a test or a script.
+    # A kernel may live in a test or a script.
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
+    return environment
+
+
+def _ask_compiler(request: list[dict[str, Any]]) -> dict[str, Any]:
+    """Hand *request* to :func:`main` in a new process; its answer."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", __name__],
         input=json.dumps(request),
         capture_output=True,
         text=True,
-        env=environment,
+        env=_compiler_environment(),
         check=False,
     )
     if done.returncode:
@@ -445,14 +450,11 @@ def _parse_assembler_log(log: str) -> dict[str, int]:
     }
 
 
-RESERVED_SHARED_BYTES = 1024
-"""What CUDA reserves for itself in each block; from 9.0 on it is part of the kernel's section."""
-
-
 def _shared_bytes(cubin: bytes, capability: tuple[int, int]) -> int:
     """The size of the section ``.nv.shared.*`` of a kernel: its static shared memory.
 
-    The assembler's log leaves it out where PTX is linked.  A cubin is an ELF file of 64 bits.
+    The assembler's log leaves it out where PTX is linked.  A cubin is an ELF file of 64 bits.  From
+    9.0 on the section has room for what CUDA reserves for itself, too.
     """
     [table] = struct.unpack_from("<Q", cubin, 0x28)
     size, count, names_at = struct.unpack_from("<HHH", cubin, 0x3A)

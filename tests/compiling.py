@@ -4,7 +4,6 @@ A kernel that is compiled here stands at module level, with the arguments (A, B,
 """
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -44,17 +43,12 @@ def compiled(module: str, kernels: list[str]) -> dict[tuple[str, str], Report]:
 def compiler_errors(module: str, kernels: list[str]) -> dict[str, str | None]:
     """The message with which each kernel is refused, None for one that compiles."""
     jobs = [asdict(Job(f"{module}:{kernel}")) for kernel in kernels]
-    environment = os.environ | {
-        "NUMBA_GEMM_TARGET": "compiler",
-        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
-    }
-    environment.pop("NUMBA_ENABLE_CUDASIM", None)
     done = subprocess.run(
         [sys.executable, "-c", COLLECT_ERRORS],
         input=json.dumps(jobs),
         capture_output=True,
         text=True,
-        env=environment,
+        env=codegen._compiler_environment(),
         check=False,
     )
     assert done.returncode == 0, done.stderr

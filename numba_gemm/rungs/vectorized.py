@@ -121,7 +121,7 @@ kernel = build()
 RUNG = Rung(
     name="vectorized",
     title="Vectors",
-    idea="four floats of global memory an instruction, A transposed on its way",
+    idea="four floats an instruction, A transposed on its way",
     reference="Boehm, kernel 6",
     kernel=kernel,
     cover=lambda M, N, tile: Geometry.cover(x=(N, tile.BN), y=(M, tile.BM), block=(tile.threads, 1)),
