@@ -54,11 +54,18 @@ def stage4(source, row0, col0, tile, cols, thread, threads, wide):
     All *threads* of the block call it, each with its own number *thread*; together they fill a whole
     number of rows at a time, an equal number of times: a legal tile divides so.
     """
-    step = threads // (cols // 4)
-    r, c = thread // (cols // 4), thread % (cols // 4) * 4
-    col = clamp4(col0 + c, index(source.shape[1]), wide)
-    for first in range(0, tile.shape[0], step):
-        store4(tile, r + first, c, fetch4(source, row0 + r + first, col, wide))
+    quarter = cols // 4
+    step = threads // quarter
+    r, c = thread // quarter, thread % quarter
+    if wide:
+        col = clamp4(col0 + c * 4, index(source.shape[1]), wide)
+        for first in range(0, tile.shape[0], step):
+            store4(tile, r + first, c * 4, load4(source, row0 + r + first, col))
+    else:  # neighbours for neighbouring threads, whose reads the memory system can put together
+        for part in range(0, cols, quarter):
+            col = clamp(col0 + c + part, index(source.shape[1]))
+            for first in range(0, tile.shape[0], step):
+                tile[r + first, c + part] = source[row0 + r + first, col]
 
 
 @device_function

@@ -78,8 +78,8 @@ def pipeline(tile: Tile, exact: bool):
 
     @device_function
     def inside(i, size):
-        """A row or column that may be read: i, or the last one where i is beyond."""
-        return i if exact else clamp(i, size)
+        """A row or column that may be read: i, or another one where i is beyond."""
+        return i if exact else i % size
 
     @device_function
     def begin_copies(A, B, row0, col0, chunk, As, Bs, buffer, wide):
@@ -100,7 +100,7 @@ def pipeline(tile: Tile, exact: bool):
         N = index(B.shape[1])
         if wide:
             to = window(Bs, buffer + k, c * 4)
-            source = window(B, chunk * BK + k, inside(col0 + c * 4, N - 3))
+            source = window(B, chunk * BK + k, inside(col0 + c * 4, N))
             for down in range(0, BK, B_ROWS):
                 copy_async(to, down, 0, source, down, 0, 4, 4)
         else:

@@ -66,7 +66,8 @@ def build(tile: Tile = TILE):
     LANES_Y, LANES_X = tile.lanes
     DEPTH, PADDED_BM = 2 * BK, BM + PADDING
     A_ROWS = THREADS // (BK // 4)  # rows of A, four k a thread, that the block fetches at a time
-    B_ROWS = THREADS // (BN // 4)  # rows of B, four columns a thread, that it fetches at a time
+    QUARTER = BN // 4
+    B_ROWS = THREADS // QUARTER  # rows of B, four columns a thread, that it fetches at a time
     A_FLOATS, B_FLOATS = BM // A_ROWS * 4, BK // B_ROWS * 4  # what a thread fetches of a chunk
     HALF = BK // 2
     COLUMNS = FOUND_ORDER if TN == len(FOUND_ORDER) else tuple(range(TN))
@@ -79,24 +80,37 @@ def build(tile: Tile = TILE):
         for n in range(0, A_FLOATS, 4):
             row = clamp(row0 + r + n // 4 * A_ROWS, index(A.shape[0]))
             next_A[n], next_A[n + 1], next_A[n + 2], next_A[n + 3] = fetch4(A, row, k0 + k, wide)
-        k, c = thread // (BN // 4), thread % (BN // 4) * 4
-        col = clamp4(col0 + c, index(B.shape[1]), wide)
-        for n in range(0, B_FLOATS, 4):
-            row = k0 + k + n // 4 * B_ROWS
-            next_B[n], next_B[n + 1], next_B[n + 2], next_B[n + 3] = fetch4(B, row, col, wide)
+        k, c = thread // QUARTER, thread % QUARTER
+        N = index(B.shape[1])
+        if wide:
+            col = clamp4(col0 + c * 4, N, wide)
+            for n in range(0, B_FLOATS, 4):
+                row = k0 + k + n // 4 * B_ROWS
+                next_B[n], next_B[n + 1], next_B[n + 2], next_B[n + 3] = load4(B, row, col)
+        else:  # neighbours for neighbouring threads
+            for part in range(4):
+                col = clamp(col0 + c + part * QUARTER, N)
+                for n in range(0, B_FLOATS, 4):
+                    next_B[n + part] = B[k0 + k + n // 4 * B_ROWS, col]
 
     @device_function
-    def store(next_A, next_B, As, Bs, buffer):
+    def store(next_A, next_B, As, Bs, buffer, wide):
         """Store it, A transposed, to the rows from *buffer* on."""
         thread = thread_x()
         r, k = thread // (BK // 4), thread % (BK // 4) * 4
         to = window(As, buffer + k, r)
         for n in range(A_FLOATS):
             to[n % 4, n // 4 * A_ROWS] = next_A[n]
-        k, c = thread // (BN // 4), thread % (BN // 4) * 4
-        to = window(Bs, buffer + k, c)
-        for n in range(0, B_FLOATS, 4):
-            store4(to, n // 4 * B_ROWS, 0, (next_B[n], next_B[n + 1], next_B[n + 2], next_B[n + 3]))
+        k, c = thread // QUARTER, thread % QUARTER
+        if wide:
+            to = window(Bs, buffer + k, c * 4)
+            for n in range(0, B_FLOATS, 4):
+                four = next_B[n], next_B[n + 1], next_B[n + 2], next_B[n + 3]
+                store4(to, n // 4 * B_ROWS, 0, four)
+        else:
+            to = window(Bs, buffer + k, c)
+            for n in range(B_FLOATS):
+                to[n // 4 * B_ROWS, n % 4 * QUARTER] = next_B[n]
 
     @device_function
     def read_fragments(As, Bs, k, a, b, s):
@@ -121,7 +135,7 @@ def build(tile: Tile = TILE):
         next_A = cuda.local.array(A_FLOATS, float32)
         next_B = cuda.local.array(B_FLOATS, float32)
         fetch(A, B, row0, col0, index(0), next_A, next_B, wide)
-        store(next_A, next_B, As, Bs, index(0))
+        store(next_A, next_B, As, Bs, index(0), wide)
         cuda.syncthreads()
         here = index(0)
         read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)
@@ -136,7 +150,7 @@ def build(tile: Tile = TILE):
                 read_fragments(my_As, my_Bs, HALF + k + 1, a, b, (k + 1) % 2)
                 multiply(a, b, k % 2, sums)
             here = BK - here  # the other buffer
-            store(next_A, next_B, As, Bs, here)
+            store(next_A, next_B, As, Bs, here, wide)
             cuda.syncthreads()
             read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)
             multiply(a, b, 1, sums)

@@ -56,37 +56,49 @@ SHORTEST = 8
 
 
 @functools.cache
-def build_partial(tile: Tile = TILE, exact: bool = False):
-    """The kernel that computes partial sums of the tiles from *tile0* on, an equal share a block."""
+def build_shared(tile: Tile = TILE, exact: bool = False):
+    """The kernel that computes whole tiles, and partial sums of the others.
+
+    The first *sharing* blocks share the tiles from *whole* on, *share* chunks of k each, and write
+    their sums to W; the others compute a tile of C each.
+    """
     BM, BN, BK, TM, TN, STAGES = tile.BM, tile.BN, tile.BK, tile.TM, tile.TN, tile.stages
     DEPTH, PADDED_BM = STAGES * BK, BM + PADDING
     multiply_range, write_tile = pipeline(tile, exact)
 
     @cuda.jit(**launch_bounds(tile.threads, tile.blocks))
-    def partial(A, B, W, tile0, share):
+    def shared(A, B, C, alpha, beta, W, whole, sharing, share):
         As = cuda.shared.array((DEPTH, PADDED_BM), float32, alignment=ALIGNMENT)
         Bs = cuda.shared.array((DEPTH, BN), float32, alignment=ALIGNMENT)
         sums = cuda.local.array((TM, TN), float32)
 
-        M, N, K = problem_size(A, B, 1)
+        M, N, K = problem_size(A, B, alpha)
         across, down = (N + (BN - 1)) // BN, (M + (BM - 1)) // BM
         chunks = int64(K // BK)
-        begin = cuda.blockIdx.x * share  # in chunks, counted through all these tiles
-        end = min(begin + share, (int64(across) * int64(down) - tile0) * chunks)
+        block = cuda.blockIdx.x
+        if block < sharing:  # in chunks, counted through all tiles
+            begin = whole * chunks + block * share
+            end = min(begin + share, int64(across) * int64(down) * chunks)
+        else:
+            begin = (block - sharing) * chunks
+            end = begin + chunks
         slot = block_x() * 2
         while begin < end:
-            here = index(tile0 + begin // chunks)
+            here = index(begin // chunks)
             first = begin % chunks
             last = min(first + (end - begin), chunks)
             remainder = K % BK if last == chunks else index(0)
             row0, col0 = here // across * BM, here % across * BN
             multiply_range(A, B, row0, col0, index(first), index(last), remainder, As, Bs, sums)
-            write_tile(W, slot * BM, index(0), slot * BM + BM, sums, float32(1), float32(0))
-            cuda.syncthreads()  # all have read the chunks before the next tile's arrive
+            if block < sharing:
+                write_tile(W, slot * BM, index(0), slot * BM + BM, sums, float32(1), float32(0))
+                cuda.syncthreads()  # all have read the chunks before the next tile's arrive
+            else:
+                write_tile(C, row0, col0, M, sums, alpha, beta)
             begin += last - first
             slot += 1
 
-    return partial
+    return shared
 
 
 @functools.cache
@@ -149,22 +161,20 @@ def split(A, B, C, alpha, beta, tile, multiprocessors, stream):
     tiles = RUNG.geometry(M, N, tile).blocks
     chunks = K // tile.BK if alpha else 0
     whole, blocks = plan(tiles, chunks, multiprocessors * tile.blocks)
-    launches = []
-    if blocks:
-        share = -(-(tiles - whole) * chunks // blocks)
-        W = cuda.device_array((2 * blocks * tile.BM, tile.BN), "float32", stream=stream)
-        geometry = Geometry.line(blocks, tile.threads)
-        launches.append((build_partial(tile, exact), geometry, (A, B, W, whole, share)))
-    if whole:
+    if not blocks:
         geometry = Geometry.line(whole, tile.threads)
-        launches.append(
-            (build(tile, True) if exact else RUNG.build(tile), geometry, (A, B, C, alpha, beta))
-        )
-    if blocks:
-        groups = min(GROUPS, MAX_THREADS // tile.BN) if blocks > GROUPS * (tiles - whole) else 1
-        geometry = Geometry.line((tiles - whole) * tile.BM, groups * tile.BN)
-        launches.append((build_total(tile, groups), geometry, (W, C, alpha, beta, whole, share, chunks)))
-    return launches
+        kernel = build(tile, True) if exact else RUNG.build(tile)
+        return [(kernel, geometry, (A, B, C, alpha, beta))]
+
+    share = -(-(tiles - whole) * chunks // blocks)
+    W = cuda.device_array((2 * blocks * tile.BM, tile.BN), "float32", stream=stream)
+    geometry = Geometry.line(blocks + whole, tile.threads)
+    arguments = A, B, C, alpha, beta, W, whole, blocks, share
+    shared = build_shared(tile, exact), geometry, arguments
+    groups = min(GROUPS, MAX_THREADS // tile.BN) if blocks > GROUPS * (tiles - whole) else 1
+    geometry = Geometry.line((tiles - whole) * tile.BM, groups * tile.BN)
+    total = build_total(tile, groups), geometry, (W, C, alpha, beta, whole, share, chunks)
+    return [shared, total]
 
 
 RUNG = Rung(
