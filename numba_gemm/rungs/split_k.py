@@ -29,7 +29,6 @@ import functools
 from numba import cuda, float32, int64
 
 from numba_gemm.harness import Geometry
-from numba_gemm.operands import address
 from numba_gemm.primitives import (
     ALIGNMENT,
     block_x,
@@ -51,12 +50,15 @@ read again, one or two more launches.  An estimate: some 30 us on an H200, where
 GROUPS = 4
 """Threads that add up one entry of a tile that more blocks than this share."""
 
+FOUND_ORDER = tuple(range(16))
+"""The order in which a thread multiplies its columns; see the rung below."""
+
 SHORTEST = 8
 """A block's share of k is at least so many chunks, but for the last block's."""
 
 
 @functools.cache
-def build_shared(tile: Tile = TILE, exact: bool = False):
+def build_shared(tile: Tile = TILE):
     """The kernel that computes whole tiles, and partial sums of the others.
 
     The first *sharing* blocks share the tiles from *whole* on, *share* chunks of k each, and write
@@ -64,7 +66,7 @@ def build_shared(tile: Tile = TILE, exact: bool = False):
     """
     BM, BN, BK, TM, TN, STAGES = tile.BM, tile.BN, tile.BK, tile.TM, tile.TN, tile.stages
     DEPTH, PADDED_BM = STAGES * BK, BM + PADDING
-    multiply_range, write_tile = pipeline(tile, exact)
+    multiply_range, write_tile = pipeline(tile, FOUND_ORDER)
 
     @cuda.jit(**launch_bounds(tile.threads, tile.blocks))
     def shared(A, B, C, alpha, beta, W, whole, sharing, share):
@@ -157,20 +159,18 @@ def plan(tiles: int, chunks: int, concurrent: int) -> tuple[int, int]:
 def split(A, B, C, alpha, beta, tile, multiprocessors, stream):
     """The launches for one multiply: kernel, geometry and arguments of each, in order."""
     M, N, K = A.shape[0], B.shape[1], A.shape[1]
-    exact = not (M % tile.BM or N % tile.BN or K % tile.BK or address(B) % 16 or address(C) % 16)
     tiles = RUNG.geometry(M, N, tile).blocks
     chunks = K // tile.BK if alpha else 0
     whole, blocks = plan(tiles, chunks, multiprocessors * tile.blocks)
     if not blocks:
         geometry = Geometry.line(whole, tile.threads)
-        kernel = build(tile, True) if exact else RUNG.build(tile)
-        return [(kernel, geometry, (A, B, C, alpha, beta))]
+        return [(RUNG.build(tile), geometry, (A, B, C, alpha, beta))]
 
     share = -(-(tiles - whole) * chunks // blocks)
     W = cuda.device_array((2 * blocks * tile.BM, tile.BN), "float32", stream=stream)
     geometry = Geometry.line(blocks + whole, tile.threads)
     arguments = A, B, C, alpha, beta, W, whole, blocks, share
-    shared = build_shared(tile, exact), geometry, arguments
+    shared = build_shared(tile), geometry, arguments
     groups = min(GROUPS, MAX_THREADS // tile.BN) if blocks > GROUPS * (tiles - whole) else 1
     geometry = Geometry.line((tiles - whole) * tile.BM, groups * tile.BN)
     total = build_total(tile, groups), geometry, (W, C, alpha, beta, whole, share, chunks)
