@@ -137,34 +137,29 @@ def roofline(
             title=f"Roofline of {gpu.name}, float32",
         )
         axes.grid(which="major", color=PALE)
+        axes.text(ridge * 1.08, peak / 1e12 * 1.12, f"arithmetic, {peak / 1e12:.3g} TFLOP/s", fontsize=9)
+        middle = np.sqrt(left * ridge)  # of the slope, where few rungs are
+        above = 1.12 * attainable(middle, peak, bandwidth) / 1e12
         axes.text(
-            right, peak / 1e12 * 1.12, f"arithmetic, {peak / 1e12:.3g} TFLOP/s", ha="right", fontsize=9
-        )
-        low = left * 1.3
-        axes.annotate(
+            middle,
+            above,
             f"memory, {bandwidth / 1e12:.3g} TB/s",
-            (low, attainable(low, peak, bandwidth) / 1e12),
-            xytext=(-2, 8),
-            textcoords="offset points",
             fontsize=9,
-            rotation=_slope(axes, figure, left, right),
+            rotation=np.degrees(np.arctan2(above, middle)),  # along the roof
             rotation_mode="anchor",
+            transform_rotates_text=True,
         )
         axes.text(
-            ridge * 1.06,
-            lowest / 2 * 1.15,
+            ridge / 1.06,
+            lowest / 2 * 1.1,
             f"ridge point,\n{ridge:.1f} FLOP/byte",
+            ha="right",
+            va="bottom",
             fontsize=9,
             color=GREY,
         )
 
-        # Names in a column at the right, each led to its point: several rungs share an intensity.
-        low_log, high_log = np.log10(axes.get_ylim())
-        places = _spread(
-            [(np.log10(height) - low_log) / (high_log - low_log) for _, _, height, _ in points], 0.062
-        )
-        over = max(0.0, max(places, default=0.0) - 1)
-        for (name, intensity, height, filled), place in zip(points, places, strict=True):
+        for _, intensity, height, filled in points:
             axes.plot(
                 intensity,
                 height,
@@ -175,25 +170,53 @@ def roofline(
                 linestyle="none",
                 zorder=3,
             )
+        # Names beside their points where there is room, else in a column at the right, under the roof.
+        beside = _labels([point for point in points if point[1] < ridge / 3])
+        column = [label for point in points if point[1] >= ridge / 3 for label in _labels([point])]
+        for text, intensity, height in beside:
             axes.annotate(
-                f"{name}  {height:.3g}" if filled else name,
+                text,
+                (intensity, height),
+                xytext=(8, -2),
+                textcoords="offset points",
+                va="center_baseline",
+                fontsize=9,
+            )
+        low_log, high_log = np.log10(axes.get_ylim())
+        roof = (np.log10(peak / 1e12) - low_log) / (high_log - low_log)
+        wanted = [(np.log10(height) - low_log) / (high_log - low_log) for _, _, height in column]
+        places = _spread(wanted, 0.062)
+        over = max(0.0, max(places, default=0.0) - roof + 0.02)
+        for (text, intensity, height), place in zip(column, places, strict=True):
+            axes.annotate(
+                text,
                 (intensity, height),
                 xytext=(1.03, place - over),
                 textcoords="axes fraction",
                 va="center",
                 fontsize=9,
-                arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkB": 3},
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": GREY,
+                    "linewidth": 0.6,
+                    "shrinkB": 3,
+                    "relpos": (0, 0.5),
+                },
                 annotation_clip=False,
             )
         _key(axes, filled=bool(speeds), hollow=len(speeds) < len(intensities))
     return figure
 
 
-def _slope(axes: Axes, figure: Figure, left: float, right: float) -> float:
-    """Angle in degrees at which a line of slope one appears, about, on the logarithmic axes."""
-    low, high = axes.get_ylim()
-    width, height = figure.get_size_inches() * np.array([0.68, 0.8])
-    return float(np.degrees(np.arctan2(height / np.log10(high / low), width / np.log10(right / left))))
+def _labels(points: Sequence[tuple[str, float, float, bool]]) -> list[tuple[str, float, float]]:
+    """One label for each place on the roofline: the names there, and the speed that was measured."""
+    together: dict[tuple[float, float, bool], list[str]] = {}
+    for name, intensity, height, filled in points:
+        together.setdefault((intensity, height, filled), []).append(name)
+    return [
+        (", ".join(names) + (f"  {height:.3g}" if filled else ""), intensity, height)
+        for (intensity, height, filled), names in together.items()
+    ]
 
 
 def _key(axes: Axes, *, filled: bool, hollow: bool) -> None:
@@ -201,8 +224,10 @@ def _key(axes: Axes, *, filled: bool, hollow: bool) -> None:
     if filled:
         axes.plot([], [], "o", color=BLUE, label="measured, TFLOP/s")
     if hollow:
-        axes.plot([], [], "s", color=BLUE, markerfacecolor="white", label="ceiling at its intensity")
-    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 0.0))
+        axes.plot(
+            [], [], "s", color=BLUE, markerfacecolor="white", label="ceiling for what it asks of memory"
+        )
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
 
 
 # The ladder -----------------------------------------------------------------------------------------
@@ -233,7 +258,7 @@ def ladder(
             facecolor="none",
             edgecolor=GREY,
             linewidth=0.8,
-            label="ceiling at its intensity",
+            label="ceiling for what it asks of memory",
         )
         known = [name for name in names if name in speeds]
         if known:
@@ -247,19 +272,14 @@ def ladder(
         most = max([*ceilings.values(), *speeds.values(), peak or 0, cublas or 0])
         for place, name in enumerate(names):
             shown = speeds.get(name, ceilings[name])
-            beyond = shown + 0.01 * most
-            inside = name in speeds and shown > 0.5 * most
             axes.text(
-                shown - 0.01 * most if inside else beyond,
+                shown + 0.01 * most,
                 place,
                 f"{shown:.3g}",
-                va="center",
-                ha="right" if inside else "left",
+                va="center_baseline",
                 fontsize=9,
-                color="white" if inside else BLACK,
-                bbox=None
-                if inside
-                else {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85},
+                zorder=4,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
             )
         for value, name, style in ((cublas, "cuBLAS", "--"), (peak, "peak", "-")):
             if value:
@@ -398,27 +418,32 @@ def waves(series: Sequence[Waves]) -> Figure:
 # Tilings --------------------------------------------------------------------------------------------
 
 
-def tilings(tile: Tile, *, warp: int = 1, lane: int = 10, split: bool = False) -> Figure:
+def tilings(tile: Tile, *, warp: int | None = None, lane: int = 10, split: bool = False) -> Figure:
     """The block tile cut into warp tiles and a warp tile cut into thread tiles, one of each picked out.
 
-    *split* as in :func:`numba_gemm.model.hierarchy.owners`.  Raises ValueError for a tile whose levels
-    do not cover each other exactly, and for a warp or lane that it does not have.
+    *warp* is the last of the first row where it is None, *split* as in
+    :func:`numba_gemm.model.hierarchy.owners`.  Raises ValueError for a tile whose levels do not cover
+    each other exactly, and for a warp or lane that it does not have.
     """
     levels = hierarchy.hierarchy(tile)
     assert tile.WM
     assert tile.WN
+    down, across = levels.warps
+    if warp is None:
+        warp = across - 1
     for name, value, count in (("warp", warp, levels.threads // 32), ("lane", lane, 32)):
         if not 0 <= value < count:
             raise ValueError(f"{name} is {value}; it should be from 0 to {count - 1}")
-    down, across = levels.warps
     lanes_down, lanes_across = levels.lanes
     warp_row, warp_col = warp // across * tile.WM, warp % across * tile.WN
     with mpl.rc_context(STYLE):
-        figure = _figure(10, 3.9)
-        of_c, of_block, of_warp = figure.subplots(1, 3)
+        shapes = [tile.BN / tile.BM, tile.BN / tile.BM, tile.WN / tile.WM]  # so that all are as high
+        figure = _figure(10, 1.6 + 8.2 / sum(shapes))
+        of_c, of_block, of_warp = figure.subplots(1, 3, width_ratios=shapes)
         # C: a few block tiles; a grid has as many as the matrix takes.
         _panel(of_c, 3 * tile.BM, 3 * tile.BN, tile.BM, tile.BN, "C: one block, one block tile")
-        _pick(of_c, tile.BM, tile.BN, tile.BM, tile.BN, ORANGE)
+        _pick(of_c, tile.BM, 2 * tile.BN, tile.BM, tile.BN, ORANGE)
+        of_c.set_ylabel("rows")
         _panel(of_block, tile.BM, tile.BN, tile.WM, tile.WN, f"block tile: {down} x {across} warps")
         for number in range(down * across):
             row, col = number // across * tile.WM, number % across * tile.WN
@@ -443,11 +468,11 @@ def tilings(tile: Tile, *, warp: int = 1, lane: int = 10, split: bool = False) -
         for row, col in corners:
             _pick(of_warp, row, col, piece_m, piece_n, VERMILION)
         of_warp.set_xlabel(
-            f"columns; filled: the {tile.TM} x {tile.TN} entries of lane {lane}"
-            + (f",\nin {len(corners)} pieces of {piece_m} x {piece_n}" if len(corners) > 1 else "")
+            f"columns\nfilled: lane {lane},\n{tile.TM} x {tile.TN} entries"
+            + (f"\nin {len(corners)} pieces" if len(corners) > 1 else "")
         )
         for of, to, row, col, height, width, below in (
-            (of_c, of_block, tile.BM, tile.BN, tile.BM, tile.BN, tile.BM),
+            (of_c, of_block, tile.BM, 2 * tile.BN, tile.BM, tile.BN, tile.BM),
             (of_block, of_warp, warp_row, warp_col, tile.WM, tile.WN, tile.WM),
         ):
             for edge, end in ((row, 0), (row + height, below)):
@@ -460,6 +485,7 @@ def tilings(tile: Tile, *, warp: int = 1, lane: int = 10, split: bool = False) -
                         axesB=to,
                         color=GREY,
                         linewidth=0.8,
+                        zorder=0,
                     )
                 )
     return figure
@@ -469,7 +495,6 @@ def _panel(axes: Axes, rows: int, cols: int, step_m: int, step_n: int, title: st
     """A matrix of rows x cols, cut every *step_m* rows and *step_n* columns."""
     axes.set(xlim=(0, cols), ylim=(rows, 0), aspect="equal", title=title)
     axes.set_xlabel("columns")
-    axes.set_ylabel("rows")
     marks_m, marks_n = range(0, rows + 1, step_m), range(0, cols + 1, step_n)
     for row in marks_m:
         axes.axhline(row, color=GREY, linewidth=0.7)
@@ -503,7 +528,7 @@ def banks(cases: Sequence[tuple[str, Access, int]]) -> Figure:
         figure = _figure(8.4, 0.34 * sum(heights) + 1.15 * len(cases))
         most = max(2, *(int(count.sum(axis=0).max()) for count in counts))
         grid = figure.add_gridspec(2 * len(cases), 1, height_ratios=heights)
-        shades = mpl.colormaps["cividis_r"].resampled(most + 1)
+        shades = mpl.colormaps["Blues"].resampled(most + 1)
         for number, ((title, access, row_floats), count) in enumerate(zip(cases, counts, strict=True)):
             above = figure.add_subplot(grid[2 * number])
             below = figure.add_subplot(grid[2 * number + 1], sharex=above)
@@ -513,12 +538,12 @@ def banks(cases: Sequence[tuple[str, Access, int]]) -> Figure:
                 )
                 axes.set_xticks(np.arange(-0.5, BANKS), minor=True)
                 axes.set_yticks(np.arange(-0.5, len(values)), minor=True)
-                axes.grid(which="minor", color="white", linewidth=0.8)
+                axes.grid(which="minor", color=PALE, linewidth=0.8)
                 axes.tick_params(which="both", length=0)
                 axes.spines[:].set_visible(False)
                 for row, bank in zip(*np.nonzero(values), strict=True):
                     value = int(values[row, bank])
-                    dark = value > most / 2
+                    dark = value > most * 0.6
                     axes.text(
                         bank,
                         row,
