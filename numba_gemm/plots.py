@@ -181,6 +181,7 @@ def roofline(
                 textcoords="offset points",
                 va="center_baseline",
                 fontsize=9,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8},
             )
         low_log, high_log = np.log10(axes.get_ylim())
         roof = (np.log10(peak / 1e12) - low_log) / (high_log - low_log)
