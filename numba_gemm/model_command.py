@@ -114,9 +114,12 @@ def run(options: argparse.Namespace) -> int:
 def _gpu(name: str | None, measured_on: str | None = None) -> Gpu:
     """The GPU of that name; else the one that was measured, the machine's own, or the default one."""
     try:
-        where = devices.named(measured_on) if measured_on else None
+        own = devices.current() if name is None or measured_on else None
+        where = None
+        if measured_on:
+            where = own if own and own.name == measured_on else devices.named(measured_on)
         if name is None:
-            return where or devices.current() or devices.named(DEFAULT_GPU)
+            return where or own or devices.named(DEFAULT_GPU)
         gpu = devices.named(name)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"--gpu: {error}") from error
