@@ -144,7 +144,7 @@ def test_an_unknown_name(name):
 
 
 def test_limits_of_integrated_gpus():
-    """Orin has the A100's shared memory and the RTX 30's warps, Thor the B200's and the RTX 40's blocks."""
+    """Orin: shared memory of 8.0, warps and blocks of 8.6; Thor: of 10.0 and of 8.9."""
     orin, thor = devices.LIMITS[8, 7], devices.LIMITS[11, 0]
     assert (orin.warps, orin.blocks) == (devices.LIMITS[8, 6].warps, devices.LIMITS[8, 6].blocks)
     assert orin.shared_bytes == devices.LIMITS[8, 0].shared_bytes
