@@ -32,6 +32,7 @@ __all__ = [
     "Verification",
     "VerificationError",
     "compare_with_numpy",
+    "multiprocessors",
     "prepare",
     "random_operands",
     "run",
@@ -184,14 +185,18 @@ def prepare(
     if rung.split is None or not problem.M * problem.N:
         return Launch(kernel, rung.geometry(problem.M, problem.N, tile), stream, arguments)
     launch = None
-    gpu = device.current()
-    multiprocessors = gpu.multiprocessors if gpu else SIMULATED_MULTIPROCESSORS
     for kernel, geometry, args in reversed(
-        rung.split(*arguments, tile or rung.tile, multiprocessors, stream)
+        rung.split(*arguments, tile or rung.tile, multiprocessors(), stream)
     ):
         launch = Launch(kernel, geometry, stream, args, launch)
     assert launch is not None
     return launch
+
+
+def multiprocessors() -> int:
+    """Multiprocessors among which a launch divides its work."""
+    gpu = device.current()
+    return gpu.multiprocessors if gpu else SIMULATED_MULTIPROCESSORS
 
 
 def _dotted(capability: tuple[int, int]) -> str:
