@@ -22,13 +22,15 @@ def describe() -> dict[str, Any]:
     Nothing in it changes from one run to the next on the same machine: no date, no clock of the
     moment.  In the simulator there is no GPU to describe, and ``device`` says so.
     """
-    versions = {"python": platform.python_version(), "numba-gemm": __version__}
-    versions |= {name: found for name in PACKAGES if (found := _version(name))}
-    versions |= {"cupy": found for name in CUPY if (found := _version(name))}
+    versions: dict[str, str] = {"python": platform.python_version(), "numba-gemm": __version__}
+    versions |= {name: known for name in PACKAGES if (known := _version(name))}
+    cupy = next(filter(None, map(_version, CUPY)), None)
+    if cupy:
+        versions["cupy"] = cupy
     gpu = device.current()
     if gpu is None:
         return {"device": "simulator", "reason": TARGET.reason, "versions": versions}
-    major, minor = cuda.cudadrv.driver.driver.get_version()
+    major, minor = cuda.cudadrv.driver.get_version()
     found: dict[str, Any] = {
         "device": gpu.name,
         "compute_capability": "{}.{}".format(*gpu.compute_capability),
