@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .model import devices
 from .target import TARGET, cuda
 
 __all__ = ["Device", "current"]
-
-# FP32 lanes of a multiprocessor by compute capability; CUDA C++ Programming Guide, "Compute
-# Capabilities", throughput of 32-bit floating-point multiply-add.
-FP32_LANES = {(7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
-FP32_LANES_SINCE_AMPERE = 128
 
 
 @dataclass(frozen=True)
@@ -26,8 +22,8 @@ class Device:
     @property
     def fp32_peak(self) -> float:
         """FLOP/s with every FP32 lane doing one multiply-add, two FLOPs, a cycle."""
-        lanes = FP32_LANES.get(self.compute_capability, FP32_LANES_SINCE_AMPERE)
-        return 2.0 * lanes * self.multiprocessors * self.clock_hz
+        lanes = devices.limits_of(self.compute_capability).fp32_lanes
+        return devices.fp32_peak(lanes * self.multiprocessors, self.clock_hz)
 
 
 def current() -> Device | None:

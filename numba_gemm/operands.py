@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .problem import FLOAT32_BYTES, Problem
+from .model.roofline import FLOAT32_BYTES
+from .problem import Problem
 from .target import TARGET, cuda
 
 __all__ = ["MAX_SIZE", "Operands", "address", "check", "scalar"]
