@@ -5,7 +5,16 @@ import sys
 
 import pytest
 
-MODULES = ("banks", "devices", "hierarchy", "occupancy", "prediction", "quantization", "roofline", "traffic")
+MODULES = (
+    "banks",
+    "devices",
+    "hierarchy",
+    "occupancy",
+    "prediction",
+    "quantization",
+    "roofline",
+    "traffic",
+)
 
 
 @pytest.mark.parametrize("also", ["", "numba_gemm.Problem, numba_gemm.Tile; devices.current();"])

@@ -200,9 +200,7 @@ def keep(results: Iterable[Found]) -> list[Path]:
         path = cache_folder() / "found" / _file_name(device)
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(path.name + ".lock")):
-            current = [
-                found for found in _read_or_set_aside(path) if found.versions == versions()
-            ]
+            current = [found for found in _read_or_set_aside(path) if found.versions == versions()]
             write(path, list({found.key: found for found in [*current, *fresh]}.values()))
         paths.append(path)
     return paths

@@ -88,7 +88,9 @@ class Journal:
         try:
             self._lock.acquire(timeout=0)
         except Timeout as error:
-            raise JournalBusyError(f"another process is at this search: {self.path} is locked") from error
+            raise JournalBusyError(
+                f"another process is at this search: {self.path} is locked"
+            ) from error
         try:
             self._read()
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115  closed by __exit__
