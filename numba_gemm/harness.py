@@ -11,7 +11,7 @@ import math
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ from .target import TARGET, TargetError, cuda
 if TYPE_CHECKING:
     from .rung import Rung
     from .tile import Tile
+
+    Choosing = Callable[[operands.Operands], tuple[Rung, Tile | None]]
 
 __all__ = [
     "DeviceError",
@@ -205,7 +207,7 @@ def _dotted(capability: tuple[int, int]) -> str:
 
 
 def run(
-    rung: Rung,
+    rung: Rung | Choosing,
     A: Any,
     B: Any,
     C: Any = None,
@@ -217,6 +219,9 @@ def run(
     verify: bool = False,
 ) -> Any:
     """``C <- alpha * A @ B + beta * C`` with *rung*; returns C.
+
+    Instead of a rung it may be a function that chooses one, and its tile, when it is given the checked
+    operands; *tile* then does not count.
 
     A, B and C are what :mod:`numba_gemm.operands` accepts.  NumPy arrays are copied to the device and
     a NumPy C is written in place before the call returns.  Device arrays are used where they are, and
@@ -235,6 +240,8 @@ def run(
     if not (stream is None or hasattr(stream, "synchronize")):
         raise TypeError(f"stream is a {type(stream).__name__}; it should be a Numba stream")
     stream = stream or 0
+    if callable(rung):
+        rung, tile = rung(checked)
     rung.build(tile)  # refuses an illegal tile before anything is copied
 
     device_A, device_B = checked.A.to_device(stream), checked.B.to_device(stream)

@@ -95,7 +95,7 @@ class Result:
 
 @dataclass(frozen=True)
 class State:
-    """Where a search is, for whoever watches: *done* of *total* candidates of a heat, the best so far."""
+    """Where a search is, for whoever watches: *done* of *total* in this heat, and the best of it."""
 
     shape: Shape
     heat: int
@@ -121,7 +121,7 @@ def ranked(
         raise ValueError(f"explore is {explore}; it should be at least 2")
     waiting = sorted(candidates, key=predicted)
     rng = random.Random(seed)
-    order = []
+    order: list[Candidate] = []
     while waiting:
         at_random = len(order) % explore == explore - 1
         order.append(waiting.pop(rng.randrange(len(waiting)) if at_random else 0))
@@ -143,8 +143,8 @@ def search(
     """Race *candidates*, in their order, on M x N x K = *shape*.
 
     Those of *always* come first and run in every heat: what the others are compared with.  What
-    *journal* already has is not measured again.  *budget* is in seconds of *clock*: when a heat has spent
-    its part, the candidates that it has not reached are left out; those of *always* are not.
+    *journal* already has is not measured again.  *budget* is in seconds of *clock*: when a heat has
+    spent its part, the candidates that it has not reached are left out; those of *always* are not.
     """
     start = clock()
     entrants = list(dict.fromkeys([*always, *candidates]))

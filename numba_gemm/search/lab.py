@@ -29,7 +29,7 @@ __all__ = ["COMPILE_TIMEOUT", "TIMING_TIMEOUT", "ProcessLab"]
 
 COMPILE_TIMEOUT = 120.0
 TIMING_TIMEOUT = 120.0
-"""Seconds after which a candidate counts as hanging.  Operands are made and compared in that time, too."""
+"""Seconds after which a candidate counts as hanging; operands are made and compared in them, too."""
 
 LONGEST_REASON = 300
 
@@ -63,6 +63,7 @@ class ProcessLab:
         )
         self._start_timer = (workers.start_timer, (path,))
         self._compiled: dict[Candidate, workers.Compiled] = {}
+        self._refused: dict[Candidate, str] = {}
         self._compilers: Any = None
         self._timer: Any = None
 
@@ -83,7 +84,8 @@ class ProcessLab:
     def ready(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, str | None]]:
         """Each candidate in order as soon as it is compiled, and why it does not compile or None.
 
-        As many as twice the processes are compiled ahead.  What was compiled before is ready at once.
+        As many as twice the processes are compiled ahead.  What was compiled, or was not to be compiled,
+        before is ready at once.
         """
         if self._compilers is None:
             self._compilers = _pool(self.processes, *self._start_compiler)
@@ -93,7 +95,7 @@ class ProcessLab:
             while True:
                 for candidate in itertools.islice(waiting, 2 * self.processes - len(coming)):
                     future = None
-                    if candidate not in self._compiled:
+                    if candidate not in self._compiled and candidate not in self._refused:
                         future = self._compilers.schedule(
                             workers.compile_candidate,
                             args=(candidate, self.shapes),
@@ -103,15 +105,15 @@ class ProcessLab:
                 if not coming:
                     return
                 candidate, future = coming.popleft()
-                reason = None
                 if future is not None:
                     try:
                         self._compiled[candidate] = future.result()
                     except TimeoutError:
-                        reason = f"it was not compiled after {self.compile_timeout:g} s"
+                        waited = f"{self.compile_timeout:g} s"
+                        self._refused[candidate] = f"it was not compiled after {waited}"
                     except (Exception, CancelledError) as error:
-                        reason = _in_a_line(error)
-                yield candidate, reason
+                        self._refused[candidate] = _in_a_line(error)
+                yield candidate, self._refused.get(candidate)
         finally:
             for _, future in coming:
                 if future is not None:
