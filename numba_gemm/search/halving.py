@@ -80,7 +80,8 @@ class Standing:
 class Result:
     """The end of a search on one shape.
 
-    *standings* is everybody that was timed, the winner first; *winner* is the fastest whose result
+    *standings* is everybody that was timed, the fastest first: by the heat that they came to, then by
+    their time in it.  *winner* is the fastest whose result
     numpy confirms, or None where there is none.  *failures* says what failed, and *left_out* how many
     were not tried for lack of time.
     """
@@ -144,7 +145,8 @@ def search(
 
     Those of *always* come first and run in every heat: what the others are compared with.  What
     *journal* already has is not measured again.  *budget* is in seconds of *clock*: when a heat has
-    spent its part, the candidates that it has not reached are left out; those of *always* are not.
+    spent its part, the candidates that it has not reached are left out, but for those of *always* and
+    the fastest of the heat before.
     """
     start = clock()
     entrants = list(dict.fromkeys([*always, *candidates]))
@@ -152,22 +154,29 @@ def search(
     failures = {outcome.candidate: outcome for outcome in mine if outcome.failed}
     timed = {(o.candidate, o.heat): o for o in mine if not o.failed}
     latest: dict[Candidate, Standing] = {}
+    merit: dict[Candidate, int] = {}  # the heat that each came to by its own speed
     left_out = 0
+
+    def out(candidate: Candidate, heat: int) -> bool:
+        """Whether it failed in *heat* or before; what verifying found comes after all of them."""
+        outcome = failures.get(candidate)
+        return outcome is not None and outcome.failed != "verify" and outcome.heat <= heat
 
     def fail(candidate: Candidate, heat: int, step: str, reason: str) -> None:
         failures[candidate] = Outcome(candidate, shape, heat, (), step, reason)
         journal.add(failures[candidate])
 
-    running = entrants
+    running, qualified = entrants, set(entrants)
     for number, heat in enumerate(heats):
         best: Standing | None = None
-        running = [candidate for candidate in running if candidate not in failures]
+        running = [candidate for candidate in running if not out(candidate, number)]
         waiting = [candidate for candidate in running if (candidate, number) not in timed]
         coming = lab.ready(waiting)
         finished: list[Candidate] = []
         for done, candidate in enumerate(running):
             if (candidate, number) not in timed:
-                if clock() - start > heat.until * budget and candidate not in always:
+                must = candidate in always or (number > 0 and done == 0)
+                if not must and clock() - start > heat.until * budget:
                     left_out += number == 0
                     continue
                 ready, reason = next(coming)
@@ -184,6 +193,8 @@ def search(
                 journal.add(timed[candidate, number])
             median = statistics.median(timed[candidate, number].seconds)
             latest[candidate] = Standing(candidate, number, median)
+            if candidate in qualified:
+                merit[candidate] = number
             finished.append(candidate)
             if best is None or median < best.seconds:
                 best = latest[candidate]
@@ -193,11 +204,12 @@ def search(
             close()  # what has not been reached need not be compiled
         finished.sort(key=lambda candidate: latest[candidate].seconds)
         survivors = finished[: max(SURVIVORS, math.ceil(heat.keep * len(finished)))]
+        qualified = qualified.intersection(survivors)
         running = survivors + [c for c in finished if c in always and c not in survivors]
 
     standings = sorted(
         (standing for standing in latest.values() if standing.candidate not in failures),
-        key=lambda standing: (-standing.heat, standing.seconds),
+        key=lambda standing: (-merit[standing.candidate], standing.seconds),
     )
     winner = None
     for standing in standings:
