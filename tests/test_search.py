@@ -45,7 +45,7 @@ def test_the_space_has_the_published_tiles(space):
     assert Tile(BM=128, BN=128, BK=16, TM=8, TN=8) in space.legal
     salykova = Tile(BM=128, BN=128, BK=8, TM=8, TN=8, WM=32, WN=64, stages=2)
     assert salykova.threads == 256
-    assert salykova in set(tiles(double_buffered.RUNG))
+    assert all(value in RANGES[name] for name, value in dataclasses.asdict(salykova).items())
     assert not double_buffered.RUNG.why_illegal(salykova)
 
 
@@ -81,7 +81,8 @@ def test_every_combination_is_legal_or_has_the_rungs_own_reasons(space):
 )
 def test_the_reasons_for_a_refusal(rung, tile, reason):
     assert any(reason in why for why in rung.why_illegal(tile)), rung.why_illegal(tile)
-    assert tile in set(tiles(rung))
+    values = dataclasses.asdict(tile).items()
+    assert all(value in (None, 1, *RANGES[name]) for name, value in values)  # it is tried
 
 
 def test_kinds_of_reasons(space):
@@ -361,8 +362,8 @@ def test_a_candidate_that_hangs_or_kills_its_process_is_one_failure(monkeypatch)
     """The next one runs in a new process."""
     monkeypatch.setattr("numba_gemm.search.workers.start_timer", do_nothing)
     monkeypatch.setattr("numba_gemm.search.workers.race", misbehave)
-    with ProcessLab(H200, [SHAPE], 0, 1, timing_timeout=5) as lab:
-        for how, reason in ((1, "within 5 s"), (2, "ended with 11"), (3, "RuntimeError: an illegal")):
+    with ProcessLab(H200, [SHAPE], 0, 1, timing_timeout=2) as lab:
+        for how, reason in ((1, "within 2 s"), (2, "ended with 11"), (3, "RuntimeError: an illegal")):
             with pytest.raises(CandidateError, match=reason) as caught:
                 lab.race(CANDIDATES[how - 1], SHAPE, 1)
             assert caught.value.step == "launch"

@@ -31,6 +31,7 @@ import platformdirs
 from filelock import FileLock
 
 from .. import __version__
+from ..model import devices
 from .journal import set_aside
 from .space import Candidate
 
@@ -146,8 +147,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("NUMBA_GEMM_CACHE") or platformdirs.user_cache_dir("numba-gemm"))
 
 
-def _file_name(device: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-") + ".json"
+def _key(device: str) -> str:
+    """A GPU's name without what may differ: as the driver spells it, and as the models' table does."""
+    with contextlib.suppress(ValueError):
+        device = devices.named(device).name
+    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-").removeprefix("nvidia-")
+
+
+def _user_file(device: str) -> Path:
+    return cache_folder() / "found" / f"{_key(device)}.json"
 
 
 def _read(path: Path) -> list[Found]:
@@ -173,11 +181,11 @@ def _read_or_set_aside(path: Path) -> list[Found]:
 def load(device: str) -> list[Found]:
     """Every result for the device of that name, the user's own before those that come with the package.
 
-    The user's are left out where they were measured with other versions.  Nothing is raised for damaged
+    "H200" and "NVIDIA H200" are one device.  The user's are left out where they were measured with other versions.  Nothing is raised for damaged
     or unreadable files: they are set aside, or passed over, with a warning.
     """
     mine = []
-    path = cache_folder() / "found" / _file_name(device)
+    path = _user_file(device)
     if path.exists():
         with contextlib.suppress(OSError):
             mine = [found for found in _read_or_set_aside(path) if found.versions == versions()]
@@ -187,7 +195,7 @@ def load(device: str) -> list[Found]:
             shipped += _read(path)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             warnings.warn(f"{path} is passed over, as it is damaged: {error}", stacklevel=2)
-    return [found for found in mine + shipped if found.device == device]
+    return [found for found in mine + shipped if _key(found.device) == _key(device)]
 
 
 def best(results: Iterable[Found], M: int, N: int, K: int, aligned: bool = True) -> list[Found]:
@@ -211,7 +219,7 @@ def keep(results: Iterable[Found]) -> list[Path]:
         by_device.setdefault(found.device, []).append(found)
     paths = []
     for device, fresh in by_device.items():
-        path = cache_folder() / "found" / _file_name(device)
+        path = _user_file(device)
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(path.name + ".lock")):
             current = [found for found in _read_or_set_aside(path) if found.versions == versions()]
