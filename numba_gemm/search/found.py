@@ -181,8 +181,9 @@ def _read_or_set_aside(path: Path) -> list[Found]:
 def load(device: str) -> list[Found]:
     """Every result for the device of that name, the user's own before those that come with the package.
 
-    "H200" and "NVIDIA H200" are one device.  The user's are left out where they were measured with other versions.  Nothing is raised for damaged
-    or unreadable files: they are set aside, or passed over, with a warning.
+    "H200" and "NVIDIA H200" are one device.  The user's are left out where they were measured with
+    other versions.  Nothing is raised for damaged or unreadable files: they are set aside, or passed
+    over, with a warning.
     """
     mine = []
     path = _user_file(device)

@@ -36,55 +36,43 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     down = math.ceil(len(shapes) / across)
     size = (8, 5) if len(shapes) == 1 else (4 * across, 3 * down)
     figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False).flat
-    for panel, entry in zip(panels, shapes, strict=False):
-        _panel(panel, entry, small=len(shapes) > 1)
-    for panel in list(panels)[len(shapes) :]:
+    panels = list(figure.subplots(down, across, squeeze=False).flat)
+    for number, (panel, entry) in enumerate(zip(panels, shapes, strict=False)):
+        _panel(panel, entry, alone=len(shapes) == 1)
+        if number + across >= len(shapes):
+            panel.set_xlabel("place that the model gave it, 1 = fastest")
+        if number % across == 0:
+            panel.set_ylabel("TFLOP/s")
+    for panel in panels[len(shapes) :]:
         panel.set_axis_off()
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(shapes) == 1 else 4)
     figure.suptitle(f"{record['what']}: every candidate on one {record['device']}")
-    figure.supxlabel("place that the model gave it, 1 = fastest", fontsize="medium")
-    figure.supylabel("TFLOP/s", fontsize="medium")
     figure.savefig(path, dpi=150)
 
 
-def _panel(panel: Any, entry: Mapping[str, Any], small: bool) -> None:
+def _panel(panel: Any, entry: Mapping[str, Any], alone: bool) -> None:
     """One shape: points for candidates, lines for the model and cuBLAS."""
     flop = 2 * math.prod(entry["shape"]) / 1e12
     standings = sorted(entry["standings"], key=lambda standing: standing["predicted_rank"])
-    winner = entry["winner"]
     places = [standing["predicted_rank"] for standing in standings]
     speeds = [flop / standing["seconds"] for standing in standings]
-    foreseen = [
-        (s["predicted_rank"], s["predicted_seconds"]) for s in standings if s["predicted_seconds"]
-    ]
-    panel.plot(
-        [place for place, _ in foreseen],
-        [flop / seconds for _, seconds in foreseen],
-        color=BLACK,
-        linewidth=1,
-        linestyle=":",
-        label="what the model expects",
-    )
-    panel.scatter(places, speeds, s=10 if small else 16, color=BLUE, alpha=0.7, label="candidate")
+    expected = [flop / s["predicted_seconds"] if s["predicted_seconds"] else 0.0 for s in standings]
+    top = max(speeds + expected)
+    panel.plot(places, expected, color=BLACK, linewidth=1, linestyle=":", label="what the model expects")
+    panel.scatter(places, speeds, s=16 if alone else 8, color=BLUE, alpha=0.7, label="candidate")
     if entry["cublas"]:
-        panel.axhline(flop / entry["cublas"], color=GREEN, linewidth=1.2, linestyle="--", label="cuBLAS")
+        vendor = flop / entry["cublas"]
+        top = max(top, vendor)
+        panel.axhline(vendor, color=GREEN, linewidth=1.2, linestyle="--", label="cuBLAS")
+    winner = entry["winner"]
     for place, speed, standing in zip(places, speeds, standings, strict=True):
         if winner and {name: standing[name] for name in winner} == winner:
-            panel.scatter([place], [speed], s=90, marker="*", color=ORANGE, zorder=3, label="fastest")
-            if not small:
-                right = place > (places[0] + places[-1]) / 2
-                panel.annotate(
-                    f"{standing['name']}\n{speed:.1f} TFLOP/s, place {place} of {places[-1]}",
-                    (place, speed),
-                    xytext=(-10 if right else 10, 8),
-                    textcoords="offset points",
-                    ha="right" if right else "left",
-                    fontsize="small",
-                )
-    top = max(speeds + ([flop / entry["cublas"]] if entry["cublas"] else []))
-    panel.set_ylim(0, 1.25 * top)
+            label = "fastest"
+            if alone:
+                label += f": {standing['name']}, {speed:.1f} TFLOP/s, at place {place} of {places[-1]}"
+            panel.scatter([place], [speed], s=90, marker="*", color=ORANGE, zorder=3, label=label)
+    panel.set_ylim(0, 1.05 * top)
     panel.set_title(" x ".join(map(str, entry["shape"])), fontsize="medium")
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
