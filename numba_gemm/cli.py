@@ -423,6 +423,12 @@ def _add_tune(commands: Any) -> None:
         action="store_true",
         help="time the few kernels among which gemm chooses instead, by default on its 24 shapes",
     )
+    tune.add_argument(
+        "--orders",
+        type=_size,
+        metavar="COUNT",
+        help="try so many orders of a thread's columns for the rung's own tile instead of tiles",
+    )
     shape = tune.add_mutually_exclusive_group()
     shape.add_argument(
         "--shape", type=_size, nargs=3, metavar=("M", "N", "K"), help="(default 4096 4096 4096)"

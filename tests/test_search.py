@@ -21,6 +21,7 @@ from numba_gemm.search import predict
 from numba_gemm.search.halving import CandidateError, Heat, ranked, search
 from numba_gemm.search.journal import Journal, JournalBusyError, Outcome
 from numba_gemm.search.lab import ProcessLab
+from numba_gemm.search.orders import own_order, permutations, reordered
 from numba_gemm.search.portfolio import PORTFOLIO
 from numba_gemm.search.space import RANGES, Candidate, enumerate_space, tiles
 
@@ -384,6 +385,58 @@ def test_compiling_in_other_processes():
         assert compiled.launches == {SHAPE: (0,), (7, 7, 7): (0,)}
         assert len(compiled.kernels) == 1
         assert b"\x7fELF" in compiled.kernels[0]
+
+
+# Orders of columns --------------------------------------------------------------------------------
+
+
+def test_orders_to_try():
+    """Its own first, two plain ones, then permutations that the seed decides."""
+    own = double_buffered.FOUND_ORDER
+    found = permutations(double_buffered.RUNG, 20, seed=1)
+    orders = [candidate.order for candidate in found]
+    assert orders[0] == own
+    assert orders[1][:4] == (0, 1, 2, 3)
+    assert orders[2][:4] == (0, 2, 4, 6)
+    assert len(set(orders)) == 20
+    assert all(sorted(order) == list(range(16)) for order in orders)
+    assert found == permutations(double_buffered.RUNG, 20, seed=1)
+    assert orders[:3] == [c.order for c in permutations(double_buffered.RUNG, 20, seed=2)[:3]]
+    assert orders != [c.order for c in permutations(double_buffered.RUNG, 20, seed=2)]
+    assert Candidate.from_dict(json.loads(json.dumps(found[3].as_dict()))) == found[3]
+    with pytest.raises(ValueError, match="vectorized has no order"):
+        permutations(vectorized.RUNG, 2, 0)
+
+
+def columns_of(kernel):
+    """The order of columns that a kernel was built with, found in what its functions close over."""
+    function = getattr(kernel, "fn", None) or kernel.py_func
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if name == "COLUMNS":
+            return cell.cell_contents
+        value = cell.cell_contents
+        if hasattr(value, "fn") or hasattr(value, "py_func"):
+            columns = columns_of(value)
+            if columns:
+                return columns
+    return None
+
+
+def test_another_order_is_another_kernel(monkeypatch):
+    """For any tile with as many columns, and afterwards the rung is what it was."""
+    rung, own = double_buffered.RUNG, double_buffered.FOUND_ORDER
+    monkeypatch.setattr("numba_gemm.search.orders._own", {})
+    backwards = tuple(range(15, -1, -1))
+    assert reordered(rung, None, ()) is rung
+    try:
+        changed = reordered(rung, rung.tile, backwards)
+        assert columns_of(changed.build(rung.tile)) == backwards
+        assert columns_of(rung.kernel) == own
+        assert own_order(rung) == own
+    finally:
+        assert reordered(rung, rung.tile, ()) is rung
+    assert double_buffered.FOUND_ORDER == own
+    assert columns_of(double_buffered.build(rung.tile)) == own
 
 
 # The portfolio ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from fake_lab import FakeLab
 
 from numba_gemm import LADDER, Tile, cli, dispatch
 from numba_gemm.model import devices
-from numba_gemm.rungs import vectorized
+from numba_gemm.rungs import double_buffered, vectorized
 from numba_gemm.search import found, plot, tune
 from numba_gemm.search.portfolio import PORTFOLIO
 from numba_gemm.search.space import Candidate
@@ -97,6 +97,9 @@ def test_shapes_from_a_file(tmp_path):
         (["--rung", "async_copy", "--gpu", "V100"], "async_copy needs compute capability 8.0"),
         (["--gpu", "Voodoo"], "there is no GPU 'Voodoo' in the table"),
         (["--portfolio", "--rung", "square"], "--portfolio and --rung exclude each other"),
+        (["--portfolio", "--orders", 3], "--portfolio and --orders exclude each other"),
+        (["--orders", 3, "--rung", "square"], "the rung square has no order of columns"),
+        (["--orders", 3, "--rung", "async_copy", "--gpu", "V100"], "cannot run the rung async_copy"),
         (["--shape", 2**31, 1, 1], "2147483648 x 1 x 1 is too large"),
         (["--shape", 2**22, 2**22, 1], "is too large"),
         (["--found", "/nowhere/found.json"], "--found /nowhere/found.json: there is no folder"),
@@ -255,6 +258,21 @@ def test_without_cublas(lab, monkeypatch, capsys):
     assert run("--portfolio", "--shape", 64, 64, 64) == 0
     assert capsys.readouterr().err.count("no share of cuBLAS") == 1
     assert found.load("H200")[0].cublas_seconds is None
+
+
+def test_orders_are_printed_and_not_kept(lab, capsys):
+    """They go into a rung's module, by hand."""
+    best = (15, *range(15))
+    order = Candidate("double_buffered", double_buffered.TILE, best)
+    lab.speeds[order] = 1e-3
+    real = tune.permutations
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tune, "permutations", lambda *given: [*real(*given), order])
+        assert run("--rung", "double_buffered", "--orders", 12) == 0
+    captured = capsys.readouterr()
+    assert f"FOUND_ORDER = {best}" in captured.out.replace("\n", "")
+    assert ", its own" in captured.out
+    assert found.load("H200") == []
 
 
 # The picture --------------------------------------------------------------------------------------

@@ -33,13 +33,22 @@ RANGES: Mapping[str, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """What competes: a rung by its name and the tile to build it with, None for a rung without one."""
+    """What competes: a rung by its name and the tile to build it with, None for a rung without one.
+
+    *order* is that of a thread's columns (:mod:`numba_gemm.search.orders`), () for the rung's own.
+    """
 
     rung: str
     tile: Tile | None
+    order: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.rung} {short(self.tile)}" if self.tile else self.rung
+        words = [self.rung]
+        if self.tile:
+            words.append(short(self.tile))
+        if self.order:
+            words.append(",".join(map(str, self.order)))
+        return " ".join(words)
 
     def as_dict(self) -> dict[str, Any]:
         """The candidate ready for JSON."""
@@ -54,7 +63,8 @@ class Candidate:
         rung, tile = data["rung"], data["tile"]
         if not isinstance(rung, str):
             raise TypeError(f"rung is a {type(rung).__name__}; it should be a string")
-        return cls(rung, None if tile is None else Tile(**tile))
+        order = tuple(int(column) for column in data.get("order", ()))
+        return cls(rung, None if tile is None else Tile(**tile), order)
 
 
 def short(tile: Tile) -> str:

@@ -28,6 +28,7 @@ from . import found, predict
 from .halving import HEATS, CandidateError, Result, State, ranked, search
 from .journal import Journal, JournalBusyError, Shape
 from .lab import ProcessLab
+from .orders import permutations
 from .portfolio import PORTFOLIO
 from .space import Candidate, Space, enumerate_space
 from .suite import SUITE
@@ -48,19 +49,25 @@ def run(options: argparse.Namespace) -> int:
     for name, path in (("--found", options.found), ("--plot", options.plot)):
         if path and not path.resolve().parent.is_dir():
             raise cli.InputError(f"{name} {path}: there is no folder {path.resolve().parent}")
-    if options.portfolio and options.rung:
-        raise cli.InputError(
-            "--portfolio and --rung exclude each other: the portfolio has several rungs"
-        )
+    if options.portfolio and (options.rung or options.orders):
+        other = "--rung" if options.rung else "--orders"
+        raise cli.InputError(f"--portfolio and {other} exclude each other: it has several rungs")
     gpu = _gpu(options)
     shapes = _shapes(options)
-    space = None if options.portfolio else _space(options.rung, gpu)
-    candidates = space.candidates if space else _able(PORTFOLIO, gpu)
+    space = None
+    if options.orders:
+        candidates = _orders(options.rung, gpu, options.orders, options.seed)
+    elif options.portfolio:
+        candidates = _able(PORTFOLIO, gpu)
+    else:
+        space = _space(options.rung, gpu)
+        candidates = space.candidates
     if not candidates:
         raise cli.InputError(f"the {gpu.name} can run none of the candidates")
     # What the others are compared with: the rung as it is.
-    always = [Candidate(space.rung, named(space.rung).tile)] if space else []
-    always = [candidate for candidate in always if candidate in candidates]
+    always = candidates[:1] if options.orders else []
+    if space and named(space.rung).tile in space.legal:
+        always = [Candidate(space.rung, named(space.rung).tile)]
     if options.dry_run:
         _dry_run(candidates, space, shapes, gpu, options.seed, output)
         return 0
@@ -140,6 +147,17 @@ def _space(name: str | None, gpu: devices.Gpu) -> Space:
         raise cli.InputError(str(error)) from error
 
 
+def _orders(name: str | None, gpu: devices.Gpu, count: int, seed: int) -> list[Candidate]:
+    """Orders of columns for the rung *name*, its own first."""
+    try:
+        candidates = permutations(named(name) if name else _highest(gpu), count, seed)
+    except ValueError as error:
+        raise cli.InputError(str(error)) from error
+    if not _able(candidates, gpu):
+        raise cli.InputError(f"the {gpu.name} cannot run the rung {candidates[0].rung}")
+    return candidates
+
+
 def _highest(gpu: devices.Gpu) -> Rung:
     return [rung for rung in LADDER if rung.tile and rung.requires <= gpu.compute_capability][-1]
 
@@ -188,7 +206,7 @@ def _dry_run(
         table.add_column("expected TFLOP/s", justify="right", no_wrap=True)
         for place, candidate in enumerate(order, 1):
             threads = str(candidate.tile.threads) if candidate.tile else ""
-            table.add_row(str(place), str(candidate), threads, _tflops(shape, expected[candidate]))
+            table.add_row(str(place), _label(candidate), threads, _tflops(shape, expected[candidate]))
         console.print(table)
         record["shapes"].append(
             {
@@ -229,6 +247,8 @@ def _tune(
     output: Path | None,
 ) -> int:
     what = "portfolio" if options.portfolio else candidates[0].rung
+    if options.orders:
+        what += " orders"
     about = {
         "device": gpu.name,
         "what": what,
@@ -236,7 +256,7 @@ def _tune(
         "versions": found.versions(),
         "candidates": _digest([candidate.as_dict() for candidate in candidates]),
     }
-    path = found.cache_folder() / "tune" / f"{what}-{_digest(about)}.jsonl"
+    path = found.cache_folder() / "tune" / f"{what.replace(' ', '-')}-{_digest(about)}.jsonl"
     errors = Console(stderr=True)
     console = cli._stdout()
     records: list[dict[str, Any]] = []
@@ -253,8 +273,9 @@ def _tune(
                 errors.print(f"numba-gemm: going on from {len(journal.outcomes)} outcomes in {path}")
             if options.portfolio:  # few candidates, many shapes: compile first, then time undisturbed
                 _compile_all(lab, candidates, progress)
+            explore = not (options.portfolio or options.orders)
             for number, shape in enumerate(shapes):
-                order, expected = _ranked(candidates, shape, gpu, options.seed, not options.portfolio)
+                order, expected = _ranked(candidates, shape, gpu, options.seed, explore)
                 left = budget_for_all - (time.monotonic() - begun)
                 budget = max(0.0, left) / (len(shapes) - number)
                 watch = _watcher(progress, shape, budget)
@@ -272,11 +293,16 @@ def _tune(
     except KeyboardInterrupt:
         print(f"numba-gemm: the same command goes on from {path}", file=sys.stderr)
         raise
-    for written in found.keep(winners):
-        errors.print(f"numba-gemm: kept in {written}; every measurement is in {kept}", highlight=False)
-    forget()
-    if options.found:
-        found.add(options.found, winners)
+    errors.print(f"numba-gemm: every measurement is in {kept}", highlight=False)
+    if options.orders:  # gemm takes a rung's order as its module has it
+        for winner in winners:
+            console.print(f"{_name(winner.shape)}: FOUND_ORDER = {winner.candidate.order}")
+    else:
+        for written in found.keep(winners):
+            errors.print(f"numba-gemm: the fastest are kept in {written}", highlight=False)
+        forget()
+        if options.found:
+            found.add(options.found, winners)
     record = about | {"budget_seconds": _finite(budget_for_all), "shapes": records}
     record["rounds"] = [heat.rounds for heat in HEATS]
     if output:
@@ -381,7 +407,7 @@ def _watcher(progress: Progress, shape: Shape, budget: float) -> Any:
             progress.reset(task, total=state.total)
         best = ""
         if state.best:
-            best = f"best {_tflops(shape, state.best.seconds)} {state.best.candidate}"
+            best = f"best {_tflops(shape, state.best.seconds)} {_label(state.best.candidate)}"
         over = heat == state.heats - 1 and state.done == state.total
         progress.update(
             task,
@@ -416,7 +442,7 @@ def _table_of(
         if place >= SHOWN and standing.candidate not in always:
             continue
         table.add_row(
-            f"{standing.candidate}{', its own' if standing.candidate in always else ''}",
+            _label(standing.candidate) + (", its own" if standing.candidate in always else ""),
             cli._milliseconds(standing.seconds),
             _tflops(result.shape, standing.seconds),
             f"{cublas / standing.seconds:.1%}" if cublas else "",
@@ -428,6 +454,11 @@ def _table_of(
     for outcome in result.failures[:SHOWN]:
         table.add_row(f"[red]{outcome.candidate}[/] {outcome.failed}: {outcome.reason}"[:110])
     return table
+
+
+def _label(candidate: Candidate) -> str:
+    """A candidate in a table; of an order, the order alone, as everything else is the same."""
+    return ",".join(map(str, candidate.order)) or str(candidate)
 
 
 def _name(shape: Shape) -> str:

@@ -114,8 +114,9 @@ def compile_candidate(candidate: Candidate, shapes: tuple[Shape, ...]) -> Compil
     from .. import harness
     from ..dispatch import named
     from ..problem import Problem
+    from .orders import reordered
 
-    rung = named(candidate.rung)
+    rung = reordered(named(candidate.rung), candidate.tile, candidate.order)
     matrix = cuda.types.float32[:, ::1]
     indices: dict[tuple[int, tuple[Any, ...]], int] = {}
     kernels: list[bytes] = []
@@ -185,10 +186,10 @@ def _prepare(candidate: Candidate, compiled: Compiled | None, operands: _Operand
     """The launch of *candidate*, with the kernels that were compiled for it."""
     from .. import harness
     from ..dispatch import named
+    from .orders import reordered
 
-    launch = harness.prepare(
-        named(candidate.rung), *operands.device, operands.problem, tile=candidate.tile
-    )
+    rung = reordered(named(candidate.rung), candidate.tile, candidate.order)
+    launch = harness.prepare(rung, *operands.device, operands.problem, tile=candidate.tile)
     if compiled:
         chain = list(_launches(launch))
         for part, index in zip(chain, compiled.launches[operands.shape], strict=True):
