@@ -1,4 +1,4 @@
-"""The command line: ``numba-gemm climb`` and ``numba-gemm inspect``.
+"""The command line: ``numba-gemm climb``, ``inspect``, ``model`` and ``tune``.
 
 Tables go to stdout, progress and errors to stderr.  The exit status is 0, 1 where a check failed, 2 for
 bad input and 130 after Ctrl-C.  Modules that look for a GPU are imported by the command that needs one.
@@ -121,6 +121,54 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--sass", action="store_true", help="print the machine code too")
     inspect.add_argument("--json", action="store_true", help="print JSON instead of a table")
     inspect.set_defaults(command=_inspect)
+
+    model = commands.add_parser(
+        "model",
+        help="what a multiply is allowed to cost on a GPU that need not be there",
+        description="Print what a multiply costs by formula: the ceilings, what each rung asks of "
+        "memory, waves, occupancy and the time no kernel can beat.",
+    )
+    model.add_argument(
+        "--shape",
+        type=_size,
+        nargs=3,
+        default=(GPU_SIZE, GPU_SIZE, GPU_SIZE),
+        metavar=("M", "N", "K"),
+        help=f"A is M x K, B is K x N, C is M x N (default {GPU_SIZE} each)",
+    )
+    model.add_argument(
+        "--tile",
+        metavar="BMxBNxBK[xTMxTN[xWMxWN[xSTAGES]]]",
+        help="one tile instead of the ladder, for example 128x128x8x8x8",
+    )
+    model.add_argument(
+        "--registers",
+        type=_size,
+        help="of a thread, with --tile (default: what the tile needs at least)",
+    )
+    model.add_argument("--gpu", metavar="NAME", help="(default: the machine's own, or else H200)")
+    model.add_argument(
+        "--measured",
+        type=Path,
+        metavar="FILE",
+        help="what climb --json or --measure-waves --json wrote, to draw beside the model",
+    )
+    model.add_argument("--plot", type=Path, metavar="FILE", help="save a picture, .png or .svg")
+    model.add_argument(
+        "--picture",
+        choices=("roofline", "ladder", "tiles", "waves", "tilings", "banks"),
+        help="which one (default roofline, or waves with --measure-waves)",
+    )
+    model.add_argument(
+        "--measure-waves",
+        action="store_true",
+        help="on a GPU: time launches of more and more blocks, across whole waves, for two tiles",
+    )
+    model.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as well")
+    model.add_argument(
+        "--explain", action="store_true", help="which kernel gemm takes for this shape, and why"
+    )
+    model.set_defaults(command=_model)
     _add_tune(commands)
     return parser
 
@@ -406,6 +454,35 @@ def _inspect_table(arch: str, reports: Sequence[Report]) -> Table:
     return table
 
 
+# model --------------------------------------------------------------------------------------------
+
+
+def _model(options: argparse.Namespace) -> int:
+    from . import model_command
+
+    return _explain(options) if options.explain else model_command.run(options)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    for name in ("tile", "plot", "json", "measure_waves"):
+        if getattr(options, name):
+            raise InputError(f"--explain and --{name.replace('_', '-')} exclude each other")
+    try:
+        from . import dispatch, operands
+        from .model import devices
+        from .problem import Problem
+
+        gpu = devices.named(options.gpu) if options.gpu else devices.current() or devices.named("H200")
+    except (RuntimeError, ValueError) as error:
+        raise InputError(str(error)) from error
+    if max(options.shape) > operands.MAX_SIZE:
+        raise InputError(
+            f"--shape has {max(options.shape)}; no size may be more than {operands.MAX_SIZE}"
+        )
+    print(dispatch.explain(Problem(*options.shape), gpu))
+    return 0
+
+
 # tune ---------------------------------------------------------------------------------------------
 
 
@@ -472,8 +549,8 @@ def _tune(options: argparse.Namespace) -> int:
 # Files --------------------------------------------------------------------------------------------
 
 
-def _writable(path: Path | None) -> Path | None:
-    """Where *path* leads, refused before any work is done where nothing can be written."""
+def _writable(path: Path | None, option: str = "--json") -> Path | None:
+    """Where the *path* of *option* leads, refused before any work where nothing can be written."""
     if path is None:
         return None
     try:
@@ -486,20 +563,24 @@ def _writable(path: Path | None) -> Path | None:
         with tempfile.TemporaryFile(dir=path.parent):
             return path
     except OSError as error:
-        raise InputError(f"--json {path}: {error.strerror or error}") from error
+        raise InputError(f"{option} {path}: {error.strerror or error}") from error
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
+    """Write *record*, whole or not at all."""
+    _write_whole(path, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
+
+
+def _write_whole(path: Path, content: bytes) -> None:
     """Write whole or not at all: a file that was there is replaced only by a complete one."""
-    text = json.dumps(record, indent=2, allow_nan=False) + "\n"
     if path.exists() and not path.is_file():
-        path.write_text(text)
+        path.write_bytes(content)
         return
     umask = os.umask(0)
     os.umask(umask)
     mode = path.stat().st_mode if path.exists() else 0o666 & ~umask
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=".numba-gemm-")
-    with open(handle, "w") as file:
-        file.write(text)
+    with open(handle, "wb") as file:
+        file.write(content)
         os.fchmod(handle, mode & 0o777)
     os.replace(part, path)

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from numba_gemm import LADDER, Problem, Tile, dispatch, gemm, harness
+from numba_gemm import LADDER, Problem, Tile, cli, dispatch, gemm, harness
 from numba_gemm.model import devices
 from numba_gemm.rungs import async_copy, naive, split_k, tiled2d
 from numba_gemm.search import found
@@ -118,6 +118,20 @@ def test_explain_says_what_and_why():
     assert "tiled2d 32x32x32 1x1" in rest[measured + 2]
     assert "split_k 128x256x8" in rest[expected + 1]
     assert "Measured" not in dispatch.explain(Problem(64, 64, 64), H200)
+
+
+def test_explain_from_the_command_line(capsys):
+    """``numba-gemm model --explain``, with and without what it cannot use."""
+    assert cli.main(["model", "--explain", "--shape", "16", "4096", "4096", "--gpu", "h200"]) == 0
+    assert capsys.readouterr().out.strip() == dispatch.explain(Problem(16, 4096, 4096), H200)
+    for bad, message in (
+        (["--gpu", "Voodoo"], "there is no GPU 'Voodoo'"),
+        (["--tile", "32x32x32"], "--explain and --tile exclude each other"),
+        (["--measure-waves"], "--explain and --measure-waves exclude each other"),
+        (["--shape", "2147483648", "1", "1"], "--shape has 2147483648"),
+    ):
+        assert cli.main(["model", "--explain", *bad]) == 2
+        assert message in capsys.readouterr().err
 
 
 # Remembering --------------------------------------------------------------------------------------

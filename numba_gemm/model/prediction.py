@@ -71,11 +71,17 @@ def predict(
     gpu: Gpu,
     registers: int | None = None,
     shared_bytes: int | None = None,
+    *,
+    requested_bytes: int | None = None,
+    even: bool = False,
 ) -> Prediction:
     """Model *problem* computed in tiles of *tile*, one block each, on *gpu*.
 
     *registers* of a thread and *shared_bytes* of a block are those of a compiled kernel where they are
-    given, else what the tile cannot do without.  The tile is taken to be legal.
+    given, else what the tile cannot do without.  *requested_bytes* is what the launch asks of global
+    memory, where more is known of it than the tile.  With *even*, blocks share the last tiles so that
+    all multiprocessors have equally much to do, at no cost, as split_k tries.  The tile is taken to be
+    legal.
     """
     share = occupancy(
         gpu,
@@ -84,15 +90,19 @@ def predict(
         tile.shared_bytes if shared_bytes is None else shared_bytes,
     )
     tiles = quantization.tiling(problem.M, problem.N, tile.BM, tile.BN)
-    requested = traffic.requested_bytes(problem, tile.BM, tile.BN)
+    requested = requested_bytes
+    if requested is None:
+        requested = traffic.requested_bytes(problem, tile.BM, tile.BN)
     arithmetic, waves = math.inf, None
     if share.blocks:
         waves = quantization.waves(tiles.tiles, gpu.multiprocessors, share.blocks)
-        rounds = quantization.busiest(tiles.tiles, gpu.multiprocessors)
-        flop = 0
+        rounds: float = quantization.busiest(tiles.tiles, gpu.multiprocessors)
+        if even:
+            rounds = tiles.tiles / gpu.multiprocessors
+        flop = 0.0
         if problem.reads_operands:
             flop = rounds * roofline.product_flops(tile.BM, tile.BN, problem.K)
-        warps = min(share.blocks, rounds) * quantization.ceil_div(tile.threads, WARP)
+        warps = min(share.blocks, math.ceil(rounds)) * quantization.ceil_div(tile.threads, WARP)
         in_flight = WARP * warps * tile.TM * tile.TN
         busy = min(1.0, in_flight / (gpu.limits.fp32_lanes * FMA_LATENCY))
         peak = gpu.fp32_peak / gpu.multiprocessors * busy

@@ -1,0 +1,502 @@
+"""``numba-gemm model``: what a multiply is allowed to cost, as tables and pictures.
+
+Works for any GPU on a machine with none.  Only ``--measure-waves`` needs one; see
+:mod:`numba_gemm.waves`.  Where the prediction is pessimistic: it counts everything that is asked of
+global memory against DRAM, where caches answer much of it, so that small tiles are faster than it says.
+Where it is optimistic: beyond that, every instruction but the multiply-adds is free.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from . import __version__, cli
+from .cli import InputError
+from .model import banks, devices, hierarchy, prediction, quantization, roofline, traffic
+from .problem import Problem
+from .tile import Tile, TileError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from .model.devices import Gpu
+    from .waves import Series
+
+__all__ = ["Row", "parse_tile", "rows_of_the_ladder", "run"]
+
+DEFAULT_GPU = "H200"
+MAX_SIZE = 2**31 - 1
+TILE_FIELDS = ("BM", "BN", "BK", "TM", "TN", "WM", "WN", "stages")
+TILE_COUNTS = (3, 5, 7, 8)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rung, or one tile, and what the models say of it.
+
+    ``intensity`` is FLOP per byte asked of global memory, ``shared_loads`` floats read from shared
+    memory for one multiply-add, None where there is no shared memory; ``ceiling`` is FLOP/s by the
+    roofline, ``tflops`` those of the product in the time that the model says.
+    """
+
+    name: str
+    tile: Tile | None
+    model: prediction.Prediction
+    intensity: float
+    ceiling: float
+    shared_loads: float | None
+    tflops: float
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what the options say; the exit status.  Raises InputError for what cannot be used."""
+    output = cli._writable(options.json)
+    picture = _picture_file(options.plot)
+    if options.picture and not options.plot:
+        raise InputError("--picture says which picture to save; give --plot FILE as well")
+    if options.measure_waves:
+        return _measure_waves(options, output, picture)
+
+    gpu = _gpu(options.gpu)
+    if max(options.shape) > MAX_SIZE:
+        raise InputError(f"--shape has {max(options.shape)}; no size may be more than {MAX_SIZE}")
+    problem = Problem(*options.shape)
+    measured = _read_measured(options.measured)
+    if options.tile:
+        rows = [_row_of_tile(problem, parse_tile(options.tile), gpu, options.registers)]
+    elif options.registers:
+        raise InputError("--registers are those of one kernel; give --tile as well")
+    else:
+        try:
+            rows = rows_of_the_ladder(problem, gpu)
+        except RuntimeError as error:  # a GPU is asked for where there is none
+            raise InputError(str(error)) from error
+
+    if picture:
+        figure = _draw(options.picture or "roofline", problem, gpu, rows, measured)
+        _save(figure, picture)
+    if output:
+        cli._write_json(output, _record(problem, gpu, rows))
+    console = cli._stdout()
+    console.print(_problem_table(problem, gpu))
+    console.print(_rows_table(rows))
+    console.print(
+        "asked: bytes asked of global memory, with FLOP for each; DRAM sees fewer, as caches answer some. "
+        "loads: floats read from shared memory for a multiply-add. in C: of the entries computed. a SM, "
+        "warps: blocks and warps that share a multiprocessor, at most. busy: multiprocessors that have "
+        "work, over all waves. time: if nothing but arithmetic and what is asked for limits it.",
+        highlight=False,
+    )
+    return 0
+
+
+# Input --------------------------------------------------------------------------------------------
+
+
+def _gpu(name: str | None) -> Gpu:
+    """The GPU of that name, or the machine's own, or the default one."""
+    try:
+        if name is not None:
+            return devices.named(name)
+        return devices.current() or devices.named(DEFAULT_GPU)
+    except (ValueError, RuntimeError) as error:
+        raise InputError(f"--gpu: {error}") from error
+
+
+def parse_tile(text: str) -> Tile:
+    """The tile that *text* writes as BMxBNxBK, then TMxTN, WMxWN and stages as far as needed.
+
+    Raises InputError where it cannot be read, or no kernel can be built from it.
+    """
+    parts = text.split("x")
+    if len(parts) not in TILE_COUNTS or not all(part.strip().lstrip("-").isdecimal() for part in parts):
+        raise InputError(
+            f"--tile is {text!r}; it should be BMxBNxBK, BMxBNxBKxTMxTN, BMxBNxBKxTMxTNxWMxWN or the "
+            "latter with xSTAGES, in whole numbers"
+        )
+    tile = Tile(**dict(zip(TILE_FIELDS, map(int, parts), strict=False)))
+    try:
+        tile.check()
+    except TileError as error:
+        raise InputError(f"--tile: {error}") from error
+    return tile
+
+
+def _picture_file(path: Path | None) -> Path | None:
+    """Where to save a picture, refused before any work where that cannot be."""
+    if path is None:
+        return None
+    try:
+        from . import plots
+    except ImportError as error:
+        raise InputError(
+            f"--plot needs matplotlib ({error}); pip install 'numba-gemm[plot]' brings it"
+        ) from error
+    if path.suffix.lower() not in plots.FORMATS:
+        raise InputError(f"--plot is {path}; it should end in {' or '.join(plots.FORMATS)}")
+    return cli._writable(path, "--plot")
+
+
+def _read_measured(path: Path | None) -> dict[str, Any]:
+    """What ``climb --json`` or ``--measure-waves --json`` wrote; empty for no path."""
+    if path is None:
+        return {}
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"--measured {path}: {error}") from error
+    if not isinstance(record, dict) or not {"rungs", "waves"} & set(record):
+        raise InputError(
+            f"--measured {path}: it should be what climb --json or model --measure-waves --json wrote"
+        )
+    return record
+
+
+# Rows ---------------------------------------------------------------------------------------------
+
+
+def rows_of_the_ladder(problem: Problem, gpu: Gpu) -> list[Row]:
+    """The models of every rung at its own tile."""
+    from .rungs import LADDER
+
+    rows = []
+    for rung in LADDER:
+        requested = rung.requested_bytes(problem, multiprocessors=gpu.multiprocessors)
+        # Without a tile, a block is what its launch geometry makes it.
+        block = rung.geometry(problem.M, problem.N).block
+        tile = rung.tile or Tile(*block, BK=1)
+        model = prediction.predict(
+            problem,
+            tile,
+            gpu,
+            registers=None if rung.tile else 32,
+            shared_bytes=None if rung.tile else 0,
+            requested_bytes=requested,
+            even=rung.split is not None,
+        )
+        rows.append(_row(rung.name, problem, rung.tile, gpu, model))
+    return rows
+
+
+def _row_of_tile(problem: Problem, tile: Tile, gpu: Gpu, registers: int | None) -> Row:
+    """The models of a kernel that has this tile and nothing else that matters."""
+    model = prediction.predict(problem, tile, gpu, registers)
+    if not model.occupancy.blocks:
+        short = ", ".join(model.occupancy.limited_by)
+        raise InputError(
+            f"--tile: not one block of {tile} fits on a multiprocessor of {gpu.name}: {short}"
+        )
+    return _row("tile", problem, tile, gpu, model)
+
+
+def _row(name: str, problem: Problem, tile: Tile | None, gpu: Gpu, model: prediction.Prediction) -> Row:
+    """A row with what follows from the model."""
+    intensity = roofline.intensity(problem.flops, model.requested_bytes)
+    return Row(
+        name=name,
+        tile=tile,
+        model=model,
+        intensity=intensity,
+        ceiling=roofline.attainable(intensity, gpu.fp32_peak, gpu.memory_bandwidth),
+        shared_loads=traffic.shared_loads(tile.TM, tile.TN) if tile else None,
+        tflops=problem.product_flops / model.seconds / 1e12,
+    )
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+
+def _problem_table(problem: Problem, gpu: Gpu) -> Table:
+    """The ceilings, and the time that no kernel can beat."""
+    table = cli._table(
+        f"C <- A B, {problem.M} x {problem.N} x {problem.K}, float32\n"
+        f"{gpu.name}: {gpu.multiprocessors} multiprocessors, {gpu.fp32_peak / 1e12:.1f} TFLOP/s, "
+        f"{gpu.memory_bandwidth / 1e9:,.0f} GB/s, "
+        f"ridge point {roofline.ridge_point(gpu.fp32_peak, gpu.memory_bandwidth):.2f} FLOP/byte"
+    )
+    table.add_column("no kernel can do with less", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("takes", justify="right", no_wrap=True)
+    table.add_row(
+        "arithmetic",
+        f"{problem.product_flops:,} FLOP",
+        _time(roofline.arithmetic_seconds(problem.product_flops, gpu.fp32_peak)),
+    )
+    table.add_row(
+        "bytes, each once",
+        f"{problem.compulsory_bytes:,} bytes",
+        _time(roofline.memory_seconds(problem.compulsory_bytes, gpu.memory_bandwidth)),
+    )
+    table.add_row("arithmetic intensity", f"{problem.intensity:,.2f} FLOP/byte", "")
+    floor = prediction.floor_seconds(problem, gpu)
+    table.add_section()
+    table.add_row("the time no kernel can beat", "", _time(floor))
+    return table
+
+
+def _rows_table(rows: Sequence[Row]) -> Table:
+    """What each rung or tile costs."""
+    table = cli._table("")
+    table.add_column("rung", no_wrap=True)
+    table.add_column("tile", no_wrap=True)
+    for heading in (
+        "asked",
+        "FLOP/B",
+        "loads",
+        "blocks",
+        "in C",
+        "a SM",
+        "warps",
+        "waves",
+        "busy",
+        "time",
+        "TFLOP/s",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        model, waves = row.model, row.model.waves
+        assert waves
+        table.add_row(
+            row.name,
+            _tile(row.tile),
+            _bytes(model.requested_bytes),
+            f"{row.intensity:.2f}",
+            f"{row.shared_loads:.2f}" if row.shared_loads else "",
+            f"{model.tiling.tiles:,}",
+            f"{model.tiling.useful:.0%}",
+            str(model.occupancy.blocks),
+            f"{model.occupancy.fraction:.0%}",
+            f"{waves.exact:.2f}",
+            f"{waves.efficiency:.0%}",
+            _time(model.seconds),
+            f"{row.tflops:.1f}",
+        )
+    return table
+
+
+def _tile(tile: Tile | None) -> str:
+    """The block tile and the thread tile."""
+    return f"{tile.BM}x{tile.BN}x{tile.BK} {tile.TM}x{tile.TN}" if tile else "1x1"
+
+
+def _time(seconds: float) -> str:
+    """A time in a unit in which it can be read."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= 0.1 * size:
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds * 1e6:.4g} us"
+
+
+def _bytes(count: int) -> str:
+    """Bytes in a unit in which they can be read."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+def _versions() -> dict[str, str]:
+    """What was installed when a record was written."""
+    return {
+        "python": platform.python_version(),
+        "numba-gemm": __version__,
+        **{name: version(name) for name in ("numba", "numba-cuda", "numpy")},
+    }
+
+
+def _record(problem: Problem, gpu: Gpu, rows: Sequence[Row]) -> dict[str, Any]:
+    """Everything that the tables show."""
+    return {
+        "problem": {name: getattr(problem, name) for name in "MNK"},
+        "gpu": {
+            "name": gpu.name,
+            "multiprocessors": gpu.multiprocessors,
+            "fp32_peak_flops_per_second": gpu.fp32_peak,
+            "memory_bytes_per_second": gpu.memory_bandwidth,
+            "source": gpu.source,
+        },
+        "floor_seconds": prediction.floor_seconds(problem, gpu),
+        "modelled": [
+            {
+                "name": row.name,
+                "tile": asdict(row.tile) if row.tile else None,
+                "requested_bytes": row.model.requested_bytes,
+                "flop_per_byte": row.intensity,
+                "shared_loads": row.shared_loads,
+                "blocks": row.model.tiling.tiles,
+                "useful": row.model.tiling.useful,
+                "blocks_per_multiprocessor": row.model.occupancy.blocks,
+                "occupancy": row.model.occupancy.fraction,
+                "waves": row.model.waves.exact if row.model.waves else None,
+                "seconds": row.model.seconds,
+            }
+            for row in rows
+        ],
+        "versions": _versions(),
+    }
+
+
+# Pictures -----------------------------------------------------------------------------------------
+
+
+def _draw(
+    picture: str, problem: Problem, gpu: Gpu, rows: Sequence[Row], measured: Mapping[str, Any]
+) -> Figure:
+    """The picture of that name, with what was measured where that belongs on it."""
+    from . import plots
+
+    speeds = {
+        step["rung"]: Problem(**measured["problem"]).product_flops / step["seconds"] / 1e12
+        for step in measured.get("rungs", ())
+        if step["seconds"]
+    }
+    largest = rows[-1].tile or Tile(32, 32, 32)
+    if picture == "roofline":
+        return plots.roofline(gpu, {row.name: row.intensity for row in rows}, speeds)
+    if picture == "ladder":
+        cublas = measured.get("cublas_seconds")
+        return plots.ladder(
+            {row.name: row.ceiling / 1e12 for row in rows},
+            speeds,
+            peak=gpu.fp32_peak / 1e12,
+            cublas=Problem(**measured["problem"]).product_flops / cublas / 1e12 if cublas else None,
+            title=f"{gpu.name}, {problem.M} x {problem.N} x {problem.K}, float32",
+        )
+    if picture == "tiles":
+        tiles = sorted({(row.tile.BM, row.tile.BN) for row in rows if row.tile})
+        return plots.tile_quantization(range(16, 1025), tiles[-4:])
+    if picture == "waves":
+        if "waves" in measured:
+            return _draw_waves(measured["waves"])
+        shown = [row for row in rows if row.name in ("square", "async_copy", "tile")]
+        return plots.waves(
+            [
+                plots.Waves(
+                    f"{row.name}, {_tile(row.tile)}", gpu.multiprocessors, row.model.occupancy.blocks
+                )
+                for row in shown
+            ]
+        )
+    if picture == "tilings":
+        reasons = hierarchy.why_not_exact(largest)
+        if reasons:
+            raise InputError(f"--picture tilings: {'; '.join(reasons)}")
+        return plots.tilings(largest, split=largest.TM % 4 == largest.TN % 4 == 0)
+    vector = largest.BK % 4 == 0 and largest.BK * largest.BM >= 4 * 32
+    if not vector:
+        raise InputError("--picture banks: BK should be a multiple of 4 and A's chunk have 128 floats")
+    return plots.banks(
+        [
+            ("storing A, before padding", banks.store_a(largest), largest.BM),
+            ("storing A, after padding", banks.store_a(largest, 4), largest.BM + 4),
+        ]
+    )
+
+
+def _draw_waves(measured: Sequence[Mapping[str, Any]]) -> Figure:
+    """The series of ``--measure-waves`` beside the models."""
+    from . import plots
+
+    return plots.waves(
+        [
+            plots.Waves(
+                series["label"],
+                series["multiprocessors"],
+                series["blocks_per_multiprocessor"],
+                {point["blocks"]: point["seconds"] for point in series["points"]},
+            )
+            for series in measured
+        ]
+    )
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write a picture whole or not at all."""
+    from . import plots
+
+    with tempfile.TemporaryDirectory() as folder:
+        part = Path(folder) / f"picture{path.suffix}"
+        plots.save(figure, part)
+        cli._write_whole(path, part.read_bytes())
+
+
+# Waves --------------------------------------------------------------------------------------------
+
+
+def _measure_waves(options: argparse.Namespace, output: Path | None, picture: Path | None) -> int:
+    """Measure, print, save."""
+    for name in ("tile", "gpu", "registers", "measured"):
+        if getattr(options, name):
+            raise InputError(f"--{name} does not go with --measure-waves")
+    if options.picture not in (None, "waves"):
+        raise InputError(f"--picture {options.picture} does not go with --measure-waves")
+    try:
+        from .target import TARGET
+    except RuntimeError as error:
+        raise InputError(str(error)) from error
+    if not TARGET.is_gpu:
+        raise InputError(f"--measure-waves needs a GPU, but {TARGET.reason}")
+    from . import device, waves
+
+    gpu = device.current()
+    assert gpu
+    seed = int.from_bytes(os.urandom(4), "little")
+    with cli._progress(Console(stderr=True)) as progress:
+        task = progress.add_task("launches", total=None)
+        measured = waves.measure_all(seed, lambda: progress.update(task, advance=1))
+    record = {
+        "device": gpu.name,
+        "seed": seed,
+        "waves": [series.as_dict() for series in measured],
+        "versions": _versions(),
+    }
+    if output:
+        cli._write_json(output, record)
+    if picture:
+        _save(_draw_waves(record["waves"]), picture)
+    console = cli._stdout()
+    console.print(_waves_table(gpu.name, measured))
+    for series in measured:
+        cliff = series.cliff()
+        console.print(
+            f"{series.label}: {series.slots + 1} blocks take {cliff['measured']:.2f} times as long as "
+            f"{series.slots}; whole waves: {cliff['whole_waves']:.2f}, "
+            f"the busiest multiprocessor: {cliff['busiest']:.2f}",
+            highlight=False,
+        )
+    return 0
+
+
+def _waves_table(name: str, measured: Sequence[Series]) -> Table:
+    """Every launch, beside the two models, in full waves."""
+    table = cli._table(f"Waves of blocks, K = {measured[0].K}, float32\n{name}")
+    table.add_column("rung", no_wrap=True)
+    for heading in ("blocks", "waves", "time", "spread", "in full waves", "whole waves", "busiest"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for series in measured:
+        per, full = series.blocks_per_multiprocessor, series.seconds(series.slots)
+        for point in series.points:
+            table.add_row(
+                series.label,
+                str(point.blocks),
+                f"{point.blocks / series.slots:.2f}",
+                _time(point.seconds),
+                f"{point.spread:.1%}",
+                f"{point.seconds / full:.2f}",
+                f"{quantization.wave_rounds(point.blocks, series.multiprocessors, per) / per:.2f}",
+                f"{quantization.busiest(point.blocks, series.multiprocessors) / per:.2f}",
+            )
+        table.add_section()
+    return table
