@@ -20,7 +20,7 @@ from numba_gemm.rungs import async_copy, double_buffered, naive, vectorized
 from numba_gemm.search import predict
 from numba_gemm.search.halving import CandidateError, Heat, ranked, search
 from numba_gemm.search.journal import Journal, JournalBusyError, Outcome
-from numba_gemm.search.lab import ProcessLab
+from numba_gemm.search.lab import LabError, ProcessLab
 from numba_gemm.search.orders import own_order, permutations, reordered
 from numba_gemm.search.portfolio import PORTFOLIO
 from numba_gemm.search.space import RANGES, Candidate, enumerate_space, tiles
@@ -371,6 +371,45 @@ def test_a_candidate_that_hangs_or_kills_its_process_is_one_failure(monkeypatch)
             assert "\n" not in caught.value.reason
             assert len(caught.value.reason) <= 300
             assert lab.race(CANDIDATES[3], SHAPE, 2) == (1e-3, 1e-3)
+
+
+def fail(*arguments):
+    """A process of the lab that does not start."""
+    raise RuntimeError("there is no libNVVM")
+
+
+def test_a_lab_that_does_not_start(monkeypatch):
+    """Is nobody's failure, and none is recorded."""
+    monkeypatch.setattr("numba_gemm.search.workers.start_compiler", fail)
+    monkeypatch.setattr("numba_gemm.search.workers.start_timer", fail)
+    with ProcessLab(H200, [SHAPE], 0, 1) as lab:
+        with pytest.raises(LabError, match="that compile do not start"):
+            list(lab.ready(CANDIDATES[:2]))
+        with pytest.raises(LabError, match="that times does not start"):
+            lab.race(FASTEST, SHAPE, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "candidate",
+    [PORTFOLIO[5], Candidate("tiled2d", Tile(8, 8, 8)), Candidate("naive", None)],
+    ids=str,
+)
+def test_what_is_compiled_elsewhere_is_launched_here(candidate):
+    """Timed and right, and nothing is compiled where it is timed."""
+    shapes = [(64, 64, 4096), (65, 63, 77)]
+    with ProcessLab(devices.current(), shapes, 0, 1) as lab:
+        assert list(lab.ready([candidate])) == [(candidate, None)]
+        for shape in shapes:
+            lab.verify(candidate, shape)
+            assert min(lab.race(candidate, shape, 2)) > 0
+        assert lab._on_device(compiled_here, candidate) == 0
+
+
+def compiled_here(candidate):
+    """How many kernels this process has compiled for a candidate itself."""
+    [rung] = [rung for rung in LADDER if rung.name == candidate.rung]
+    return sum(rung.build(candidate.tile)._cache_misses.values())
 
 
 def test_compiling_in_other_processes():

@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import Any
 
@@ -25,7 +26,7 @@ from .halving import CandidateError
 from .journal import Shape
 from .space import Candidate
 
-__all__ = ["COMPILE_TIMEOUT", "TIMING_TIMEOUT", "ProcessLab"]
+__all__ = ["COMPILE_TIMEOUT", "TIMING_TIMEOUT", "LabError", "ProcessLab"]
 
 COMPILE_TIMEOUT = 120.0
 TIMING_TIMEOUT = 120.0
@@ -34,11 +35,15 @@ TIMING_TIMEOUT = 120.0
 LONGEST_REASON = 300
 
 
+class LabError(RuntimeError):
+    """The processes of a lab do not start: no candidate is to blame."""
+
+
 class ProcessLab:
     """Compiles and times candidates for *shapes* on *gpu*, this machine's own; use it with ``with``.
 
-    *seed* is that of the random operands; *processes* compile at a time, as many as there are cores by
-    default.  It is what :func:`numba_gemm.search.halving.search` takes as its lab.
+    *seed* is that of the random operands; *processes* compile at a time, by default as many as there
+    are cores but for one, which is left to whoever times.  It is what :func:`numba_gemm.search.halving.search` takes as its lab.
     """
 
     def __init__(
@@ -53,7 +58,7 @@ class ProcessLab:
     ) -> None:
         self.shapes = tuple(shapes)
         self.seed = seed
-        self.processes = processes or len(os.sched_getaffinity(0))
+        self.processes = processes or max(1, len(os.sched_getaffinity(0)) - 1)
         self.compile_timeout = compile_timeout
         self.timing_timeout = timing_timeout
         path = tuple(os.path.abspath(folder) for folder in sys.path)
@@ -84,7 +89,7 @@ class ProcessLab:
     def ready(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, str | None]]:
         """Each candidate in order as soon as it is compiled, and why it does not compile or None.
 
-        As many as twice the processes are compiled ahead.  What was compiled, or was not to be compiled,
+        Raises LabError where nothing can be compiled.  As many as twice the processes are compiled ahead.  What was compiled, or was not to be compiled,
         before is ready at once.
         """
         if self._compilers is None:
@@ -111,6 +116,8 @@ class ProcessLab:
                     except TimeoutError:
                         waited = f"{self.compile_timeout:g} s"
                         self._refused[candidate] = f"it was not compiled after {waited}"
+                    except BrokenProcessPool as error:
+                        raise LabError("the processes that compile do not start") from error
                     except (Exception, CancelledError) as error:
                         self._refused[candidate] = _in_a_line(error)
                 yield candidate, self._refused.get(candidate)
@@ -153,6 +160,8 @@ class ProcessLab:
             raise CandidateError("launch", reason) from error
         except ProcessExpired as error:
             raise CandidateError("launch", f"its process ended with {error.exitcode}") from error
+        except BrokenProcessPool as error:
+            raise LabError("the process that times does not start") from error
         except Exception as error:
             # The error of one launch may be that of every later one in the same context.
             self._timer.stop()

@@ -27,7 +27,7 @@ from ..target import TARGET
 from . import found, predict
 from .halving import HEATS, CandidateError, Result, State, ranked, search
 from .journal import Journal, JournalBusyError, Shape
-from .lab import ProcessLab
+from .lab import LabError, ProcessLab
 from .orders import permutations
 from .portfolio import PORTFOLIO
 from .space import Candidate, Space, enumerate_space
@@ -288,7 +288,7 @@ def _tune(
                     winners.append(_found(gpu, result, cublas))
                 console.print(_table_of(result, expected, cublas, always, gpu))
             kept = journal.finish()
-    except JournalBusyError as error:
+    except (JournalBusyError, LabError) as error:
         raise cli.InputError(str(error)) from error
     except KeyboardInterrupt:
         print(f"numba-gemm: the same command goes on from {path}", file=sys.stderr)
