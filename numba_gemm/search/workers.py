@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,7 +74,6 @@ def start_compiler(capability: tuple[int, int], multiprocessors: int, path: tupl
     *path* is the caller's ``sys.path``.
     """
     sys.path[:] = path
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller ends this process
     os.nice(5)  # whoever times goes first
     os.environ.pop("NUMBA_ENABLE_CUDASIM", None)
     os.environ["NUMBA_GEMM_TARGET"] = "compiler"
@@ -166,7 +164,6 @@ _last: _Operands | None = None
 def start_timer(path: tuple[str, ...]) -> None:
     """Make this process the one that times.  *path* is the caller's ``sys.path``."""
     sys.path[:] = path
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with _quiet():
         from .. import target  # noqa: F401  decides
 
