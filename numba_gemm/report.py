@@ -132,7 +132,7 @@ def _from_pytest(data: dict[str, Any]) -> Run:
                 bench=extra["bench"],
                 name=extra["name"],
                 shape=(extra["M"], extra["N"], extra["K"]),
-                seconds=stats["median"],
+                seconds=_six(stats["median"]),
                 spread=round((stats["max"] - stats["min"]) / stats["median"], 4),
                 rounds=stats["rounds"],
                 more={name: value for name, value in extra.items() if name not in OWN},
@@ -218,6 +218,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
 
 def _number(value: float) -> str:
     """Three digits, never in powers of ten."""
+    value = float(f"{value:.3g}")
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
     return f"{value:.{digits}f}"
 
@@ -566,7 +567,7 @@ def text(run: Run) -> str:
 def write(
     run: Run, output: Path | None, readmes: Sequence[Path], short: Path | None, here: Path
 ) -> list[Path]:
-    """Write the report and the pictures to *output*, the tables into *readmes*, the short form to *short*.
+    """Write report and pictures to *output*, the tables into *readmes*, the short form to *short*.
 
     Where only *readmes* are asked for, pictures are linked to, and written, *here*.  Returns what was
     written.  Everything is made before anything is written: ValueError where a text is not marked as

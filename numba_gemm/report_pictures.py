@@ -20,8 +20,11 @@ def draw(run: Run) -> dict[str, str]:
 
     Raises ImportError without matplotlib.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(f"pictures need matplotlib ({error}); install numba-gemm[plot]") from error
 
     pictures = {}
     for name, paint in PAINTERS.items():
