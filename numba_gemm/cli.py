@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--sass", action="store_true", help="print the machine code too")
     inspect.add_argument("--json", action="store_true", help="print JSON instead of a table")
     inspect.set_defaults(command=_inspect)
-
+    _add_tune(commands)
     _add_report(commands)
     return parser
 
@@ -433,6 +433,63 @@ def _inspect_table(arch: str, reports: Sequence[Report]) -> Table:
             ", ".join(f"{count} {opcode}" for opcode, count in loop.mix.items()) if loop else "",
         )
     return table
+
+
+# tune ---------------------------------------------------------------------------------------------
+
+
+def _add_tune(commands: Any) -> None:
+    tune = commands.add_parser(
+        "tune",
+        help="search for the fastest tile parameters on this GPU",
+        description="Time every legal tile of a rung on this GPU, the slower ones briefly, check the "
+        "fastest against numpy and keep it for gemm to use. The same command goes on where an "
+        "interrupted one stopped.",
+    )
+    tune.add_argument("--rung", metavar="R", help="(default: the highest that the GPU can run)")
+    tune.add_argument(
+        "--portfolio",
+        action="store_true",
+        help="time the few kernels among which gemm chooses instead, by default on its 24 shapes",
+    )
+    shape = tune.add_mutually_exclusive_group()
+    shape.add_argument(
+        "--shape", type=_size, nargs=3, metavar=("M", "N", "K"), help="(default 4096 4096 4096)"
+    )
+    shape.add_argument("--shapes", type=Path, metavar="FILE", help="one M N K a line, # for comments")
+    tune.add_argument(
+        "--budget",
+        type=_seconds,
+        metavar="SECONDS",
+        help="for all shapes together (default 180 for each; none for --portfolio)",
+    )
+    tune.add_argument("--seed", type=_seed, default=0, help="of the operands and the order (default 0)")
+    tune.add_argument("--json", type=Path, metavar="FILE", help="write every measurement to FILE")
+    tune.add_argument("--plot", type=Path, metavar="FILE", help="draw the candidates (PNG, SVG)")
+    tune.add_argument(
+        "--found",
+        type=Path,
+        metavar="FILE",
+        help="add the winners to FILE, as the package keeps its own",
+    )
+    tune.add_argument("--dry-run", action="store_true", help="only list what would be tried, in order")
+    tune.add_argument("--gpu", metavar="NAME", help="with --dry-run: the GPU to list for")
+    tune.set_defaults(command=_tune)
+
+
+def _seconds(text: str) -> float:
+    value = _number(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} should be more than 0")
+    return value
+
+
+def _tune(options: argparse.Namespace) -> int:
+    try:
+        from .search import tune
+    except RuntimeError as error:
+        raise InputError(str(error)) from error
+    return tune.run(options)
 
 
 # report -------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import cublas, harness, timing
+from .model import roofline
 from .problem import Problem
 from .rung import Rung
 from .target import TARGET, cuda
@@ -23,7 +24,7 @@ class Step:
 
     ``worst`` is its largest error as a fraction of the bound, ``seconds`` the median device time, None
     in the simulator, ``spread`` slowest less fastest round as a fraction of it.  ``requested_bytes`` is
-    what it asks of global memory.
+    what it asks of global memory, by formula: what is read again at an edge and a workspace included.
     """
 
     rung: str
@@ -56,7 +57,7 @@ def climb(problem: Problem, rungs: Sequence[Rung], seed: int) -> Iterator[Step]:
         C = device_C.copy_to_host()
         outcome = harness.compare_with_numpy(problem, A, B, C, C0, seed)
         seconds, spread = _time(launch)
-        requested = problem.requested_bytes(*rung.reuse)
+        requested = rung.requested_bytes(problem)
         yield Step(
             rung=rung.name,
             idea=rung.idea,
@@ -65,7 +66,7 @@ def climb(problem: Problem, rungs: Sequence[Rung], seed: int) -> Iterator[Step]:
             seconds=seconds,
             spread=spread,
             requested_bytes=requested,
-            intensity=problem.flops / requested if requested else 0.0,
+            intensity=roofline.intensity(problem.flops, requested),
         )
 
 

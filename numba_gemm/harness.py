@@ -11,7 +11,7 @@ import math
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .rung import Rung
     from .tile import Tile
 
+    Choosing = Callable[[operands.Operands], tuple[Rung, Tile | None]]
+
 __all__ = [
     "DeviceError",
     "Geometry",
@@ -33,6 +35,7 @@ __all__ = [
     "Verification",
     "VerificationError",
     "compare_with_numpy",
+    "multiprocessors",
     "prepare",
     "random_operands",
     "run",
@@ -185,14 +188,18 @@ def prepare(
     if rung.split is None or not problem.M * problem.N:
         return Launch(kernel, rung.geometry(problem.M, problem.N, tile), stream, arguments)
     launch = None
-    gpu = device.current()
-    multiprocessors = gpu.multiprocessors if gpu else SIMULATED_MULTIPROCESSORS
     for kernel, geometry, args in reversed(
-        rung.split(*arguments, tile or rung.tile, multiprocessors, stream)
+        rung.split(*arguments, tile or rung.tile, multiprocessors(), stream)
     ):
         launch = Launch(kernel, geometry, stream, args, launch)
     assert launch is not None
     return launch
+
+
+def multiprocessors() -> int:
+    """Multiprocessors among which a launch divides its work."""
+    gpu = device.current()
+    return gpu.multiprocessors if gpu else SIMULATED_MULTIPROCESSORS
 
 
 def _dotted(capability: tuple[int, int]) -> str:
@@ -200,7 +207,7 @@ def _dotted(capability: tuple[int, int]) -> str:
 
 
 def run(
-    rung: Rung,
+    rung: Rung | Choosing,
     A: Any,
     B: Any,
     C: Any = None,
@@ -212,6 +219,9 @@ def run(
     verify: bool = False,
 ) -> Any:
     """``C <- alpha * A @ B + beta * C`` with *rung*; returns C.
+
+    Instead of a rung it may be a function that chooses one, and its tile, when it is given the checked
+    operands; *tile* then does not count.
 
     A, B and C are what :mod:`numba_gemm.operands` accepts.  NumPy arrays are copied to the device and
     a NumPy C is written in place before the call returns.  Device arrays are used where they are, and
@@ -230,6 +240,8 @@ def run(
     if not (stream is None or hasattr(stream, "synchronize")):
         raise TypeError(f"stream is a {type(stream).__name__}; it should be a Numba stream")
     stream = stream or 0
+    if callable(rung):
+        rung, tile = rung(checked)
     rung.build(tile)  # refuses an illegal tile before anything is copied
 
     device_A, device_B = checked.A.to_device(stream), checked.B.to_device(stream)

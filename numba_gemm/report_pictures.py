@@ -6,9 +6,8 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from . import published
-from .published import CUBLAS
-from .report import SIZE, Run, names_in_order, ratios
+from .model import published
+from .report import CUBLAS, SIZE, Run, names_in_order, ratios
 
 __all__ = ["draw"]
 
@@ -49,7 +48,11 @@ def _ladder(axes: Any, run: Run) -> bool:
     series = [
         (f"here, {gpu}, {SIZE}", HERE, {n: here[n].tflops / here[CUBLAS].tflops for n in names}),
         ("Boehm, RTX A6000, 4092", A6000, _shares(published.A6000_GFLOPS)),
-        ("Worklog I, A100, 4096", A100, _shares(published.A100_TFLOPS)),
+        (
+            "Worklog I, A100, 4096",
+            A100,
+            _shares({name: 1 / took for name, took in published.A100_SECONDS.items()}),
+        ),
     ]
     width = 0.27
     for i, (label, color, shares) in enumerate(series):

@@ -8,6 +8,8 @@ from typing import Any
 
 from . import harness
 from .harness import Geometry
+from .model import traffic
+from .problem import Problem
 from .tile import Tile, TileError
 
 __all__ = ["Rung"]
@@ -35,6 +37,11 @@ class Rung:
         Divides a multiply into several launches, for a rung that needs more than its one kernel:
         ``split(A, B, C, alpha, beta, tile, multiprocessors, stream)`` returns the kernel, geometry and
         arguments of each, in order.
+    habits
+        What its blocks read of A and B beyond their tile's share.
+    workspace
+        ``workspace(problem, tile, multiprocessors)``: the bytes it writes to and reads from a workspace,
+        for a rung that has one.
     requires
         The lowest compute capability that runs it.
     """
@@ -50,6 +57,8 @@ class Rung:
     split: Callable[..., list[tuple[Any, Geometry, tuple[Any, ...]]]] | None = field(
         default=None, repr=False
     )
+    habits: traffic.Habits = traffic.NO_HABITS
+    workspace: Callable[[Problem, Tile, int], int] | None = field(default=None, repr=False)
     requires: tuple[int, int] = (7, 0)
 
     def build(self, tile: Tile | None = None) -> Any:
@@ -82,6 +91,22 @@ class Rung:
     def reuse(self) -> tuple[int, int]:
         """Rows and columns of C that share what is read from global memory: (1, 1) without a tile."""
         return (self.tile.BM, self.tile.BN) if self.tile else (1, 1)
+
+    def requested_bytes(
+        self, problem: Problem, tile: Tile | None = None, multiprocessors: int | None = None
+    ) -> int:
+        """Bytes it asks of global memory, what it reads again and its workspace included.
+
+        *multiprocessors* is how many there are to share the work; by default, as many as the device
+        has, or as the harness assumes in the simulator.
+        """
+        tile = tile or self.tile
+        if tile is None:
+            return traffic.requested_bytes(problem, 1, 1, habits=self.habits)
+        requested = traffic.requested_bytes(problem, tile.BM, tile.BN, tile.BK, self.habits)
+        if self.workspace:
+            requested += self.workspace(problem, tile, multiprocessors or harness.multiprocessors())
+        return requested
 
     def gemm(
         self,

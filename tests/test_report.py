@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from numba_gemm import LADDER, cli, report
-from numba_gemm.published import A6000_GFLOPS, CUBLAS
+from numba_gemm.model.published import A6000_GFLOPS
+from numba_gemm.report import CUBLAS
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results" / "h200.json"
@@ -62,11 +63,11 @@ def record():
         entry("ladder", CUBLAS, CUBE, at(20)),
         entry("ladder", "naive", (512, 512, 512), at(1.5, (512, 512, 512))),
         entry("cuda_cpp", "naive", CUBE, at(2.5)),
-        entry("suite", "numba_gemm", (64, 64, 64), 4e-6, rung="split_k"),
+        entry("suite", "numba_gemm", (64, 64, 64), 4e-6, choice="split_k"),
         entry("suite", CUBLAS, (64, 64, 64), 8e-6),
-        entry("suite", "numba_gemm", (4093, 777, 1000), 4e-3, rung="async_copy"),
+        entry("suite", "numba_gemm", (4093, 777, 1000), 4e-3, choice="async_copy"),
         entry("suite", CUBLAS, (4093, 777, 1000), 2e-3),
-        entry("suite", "numba_gemm", (1, 1, 1), 1e-6, rung="naive"),  # without cuBLAS
+        entry("suite", "numba_gemm", (1, 1, 1), 1e-6, choice="naive"),  # without cuBLAS
         entry("peers", "Numba's example", CUBE, at(3)),
         entry("overhead", "gemm", (64, 64, 64), 123e-6),
         entry("compile", "naive", (512, 512, 512), 1.25, spread=0),

@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import quantization, traffic
+from . import quantization, roofline, traffic
 from .occupancy import WARP, Occupancy, occupancy
 
 if TYPE_CHECKING:
@@ -59,7 +59,10 @@ class Prediction:
 def floor_seconds(problem: Problem, gpu: Gpu) -> float:
     """The time no kernel can beat: all arithmetic at the peak, or each byte once at the bandwidth."""
     flop = problem.product_flops if problem.reads_operands else 0
-    return max(flop / gpu.fp32_peak, problem.compulsory_bytes / gpu.memory_bandwidth)
+    return max(
+        roofline.arithmetic_seconds(flop, gpu.fp32_peak),
+        roofline.memory_seconds(problem.compulsory_bytes, gpu.memory_bandwidth),
+    )
 
 
 def predict(
@@ -86,14 +89,17 @@ def predict(
     if share.blocks:
         waves = quantization.waves(tiles.tiles, gpu.multiprocessors, share.blocks)
         rounds = quantization.busiest(tiles.tiles, gpu.multiprocessors)
-        flop = 2 * tile.BM * tile.BN * problem.K * rounds if problem.reads_operands else 0
+        flop = 0
+        if problem.reads_operands:
+            flop = rounds * roofline.product_flops(tile.BM, tile.BN, problem.K)
         warps = min(share.blocks, rounds) * quantization.ceil_div(tile.threads, WARP)
         in_flight = WARP * warps * tile.TM * tile.TN
         busy = min(1.0, in_flight / (gpu.limits.fp32_lanes * FMA_LATENCY))
-        arithmetic = flop / (gpu.fp32_peak / gpu.multiprocessors * busy) if flop else 0.0
+        peak = gpu.fp32_peak / gpu.multiprocessors * busy
+        arithmetic = roofline.arithmetic_seconds(flop, peak) if flop else 0.0
     return Prediction(
         arithmetic=arithmetic,
-        memory=requested / gpu.memory_bandwidth,
+        memory=roofline.memory_seconds(requested, gpu.memory_bandwidth),
         floor=floor_seconds(problem, gpu),
         occupancy=share,
         tiling=tiles,

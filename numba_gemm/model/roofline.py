@@ -15,10 +15,14 @@ from collections.abc import Iterable
 
 __all__ = [
     "FLOAT32_BYTES",
+    "arithmetic_seconds",
     "attainable",
     "compulsory_bytes",
+    "compulsory_reads",
+    "compulsory_writes",
     "flops",
     "intensity",
+    "memory_seconds",
     "product_flops",
     "ridge_point",
     "table",
@@ -38,14 +42,25 @@ def flops(M: int, N: int, K: int) -> int:
     return product_flops(M, N, K) + 2 * M * N
 
 
+def compulsory_reads(
+    M: int, N: int, K: int, *, reads_operands: bool = True, reads_c: bool = False
+) -> int:
+    """Bytes that any kernel reads: A and B once with *reads_operands*, C once with *reads_c*."""
+    elements = M * K + K * N if reads_operands else 0
+    return FLOAT32_BYTES * (elements + (M * N if reads_c else 0))
+
+
+def compulsory_writes(M: int, N: int) -> int:
+    """Bytes that any kernel writes: C once."""
+    return FLOAT32_BYTES * M * N
+
+
 def compulsory_bytes(
     M: int, N: int, K: int, *, reads_operands: bool = True, reads_c: bool = False
 ) -> int:
-    """Bytes that any kernel moves: A and B once, C written once, and read once with *reads_c*."""
-    elements = M * N * (2 if reads_c else 1)
-    if reads_operands:
-        elements += M * K + K * N
-    return FLOAT32_BYTES * elements
+    """Bytes that any kernel moves, read and written."""
+    reads = compulsory_reads(M, N, K, reads_operands=reads_operands, reads_c=reads_c)
+    return reads + compulsory_writes(M, N)
 
 
 def intensity(flop: float, nbytes: float) -> float:
@@ -64,6 +79,16 @@ def tile_intensity(m: int, n: int) -> float:
 def ridge_point(peak: float, bandwidth: float) -> float:
     """FLOP per byte at which arithmetic (FLOP/s) and memory (bytes a second) take equally long."""
     return peak / bandwidth
+
+
+def arithmetic_seconds(flop: float, peak: float) -> float:
+    """Time of so many FLOPs at the peak, in FLOP/s."""
+    return flop / peak
+
+
+def memory_seconds(nbytes: float, bandwidth: float) -> float:
+    """Time of so many bytes at the bandwidth, in bytes a second."""
+    return nbytes / bandwidth
 
 
 def attainable(flop_per_byte: float, peak: float, bandwidth: float) -> float:

@@ -25,6 +25,7 @@ import functools
 from numba import cuda, float32
 
 from numba_gemm.harness import Geometry
+from numba_gemm.model.traffic import Habits
 from numba_gemm.primitives import (
     ALIGNMENT,
     block_x,
@@ -266,6 +267,7 @@ RUNG = Rung(
     cover=lambda M, N, tile: Geometry.line(-(-M // tile.BM) * -(-N // tile.BN), tile.threads),
     tile=TILE,
     make=build,
+    habits=Habits(rereads_edges=True),
     requires=(8, 0),
 )
 gemm = RUNG.gemm

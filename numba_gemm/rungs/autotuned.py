@@ -12,6 +12,7 @@ Those for 9.0 were the fastest of those tried on an H200; ``bench/notes.md`` lis
 
 from numba_gemm.device import current
 from numba_gemm.harness import Geometry
+from numba_gemm.model.traffic import Habits
 from numba_gemm.rung import Rung
 from numba_gemm.tile import Tile
 
@@ -44,5 +45,6 @@ RUNG = Rung(
     cover=lambda M, N, tile: Geometry.cover(x=(N, tile.BN), y=(M, tile.BM), block=(tile.threads, 1)),
     tile=TILE,
     make=build,
+    habits=Habits(rereads_edges=True),
 )
 gemm = RUNG.gemm

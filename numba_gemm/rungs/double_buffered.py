@@ -26,6 +26,7 @@ import functools
 from numba import cuda, float32
 
 from numba_gemm.harness import Geometry
+from numba_gemm.model.traffic import Habits
 from numba_gemm.primitives import (
     ALIGNMENT,
     block_x,
@@ -195,5 +196,6 @@ RUNG = Rung(
     cover=lambda M, N, tile: Geometry.cover(x=(N, tile.BN), y=(M, tile.BM), block=(tile.threads, 1)),
     tile=TILE,
     make=build,
+    habits=Habits(rereads_edges=True, extra_chunks=1),
 )
 gemm = RUNG.gemm

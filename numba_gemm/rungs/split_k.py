@@ -29,6 +29,7 @@ import functools
 from numba import cuda, float32, int64
 
 from numba_gemm.harness import Geometry
+from numba_gemm.model.traffic import Habits, workspace_bytes
 from numba_gemm.operands import address
 from numba_gemm.primitives import (
     ALIGNMENT,
@@ -167,6 +168,14 @@ def split(A, B, C, alpha, beta, tile, multiprocessors, stream):
     return launches
 
 
+def workspace(problem, tile, multiprocessors):
+    """Bytes that are written to the workspace and read from it."""
+    tiles = RUNG.geometry(problem.M, problem.N, tile).blocks
+    chunks = problem.K // tile.BK if problem.alpha else 0
+    whole, blocks = plan(tiles, chunks, multiprocessors * tile.blocks)
+    return workspace_bytes(tiles - whole, chunks, blocks, tile.BM, tile.BN)
+
+
 RUNG = Rung(
     name="split_k",
     title="Split k",
@@ -176,7 +185,9 @@ RUNG = Rung(
     cover=lambda M, N, tile: Geometry.line(-(-M // tile.BM) * -(-N // tile.BN), tile.threads),
     tile=TILE,
     make=build,
+    habits=Habits(rereads_edges=True),
     split=split,
+    workspace=workspace,
     requires=(8, 0),
 )
 gemm = RUNG.gemm

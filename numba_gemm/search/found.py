@@ -20,6 +20,7 @@ import math
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -33,7 +34,17 @@ from .. import __version__
 from .journal import set_aside
 from .space import Candidate
 
-__all__ = ["Found", "best", "cache_folder", "keep", "load", "shape_class", "versions"]
+__all__ = [
+    "Found",
+    "add",
+    "best",
+    "cache_folder",
+    "keep",
+    "load",
+    "shape_class",
+    "versions",
+    "write",
+]
 
 FORMAT = 1
 SHIPPED = Path(__file__).with_name("found")
@@ -49,8 +60,8 @@ class Found:
     """One result: the fastest tile of one rung for a class of shapes on a device.
 
     *shape* is the M x N x K it was measured at, *seconds* the median device time there and
-    *cublas_seconds* that of cuBLAS in the same run, None where it was not measured.  *versions* is that of
-    :func:`versions` then.
+    *cublas_seconds* that of cuBLAS in the same run, None where it was not measured.  *versions* are what
+    :func:`versions` was then, *aligned* whether the matrices began at multiples of 16 bytes.
     """
 
     device: str
@@ -140,7 +151,7 @@ def _file_name(device: str) -> str:
 
 
 def _read(path: Path) -> list[Found]:
-    """The results in a file, none where there is no file; ValueError, TypeError or KeyError if damaged."""
+    """The results in a file, if there is one; ValueError, TypeError or KeyError where it is damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -172,15 +183,18 @@ def load(device: str) -> list[Found]:
             mine = [found for found in _read_or_set_aside(path) if found.versions == versions()]
     shipped = []
     for path in sorted(SHIPPED.glob("*.json")):
-        shipped += [found for found in _read(path) if found.device == device]
+        try:
+            shipped += _read(path)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            warnings.warn(f"{path} is passed over, as it is damaged: {error}", stacklevel=2)
     return [found for found in mine + shipped if found.device == device]
 
 
 def best(results: Iterable[Found], M: int, N: int, K: int, aligned: bool = True) -> list[Found]:
     """The results for the class of M x N x K, fastest first, one for each rung.
 
-    Where two name the same rung the earlier one counts, so that the user's own goes before what came with
-    the package.
+    Where two name the same rung the earlier one counts, so that the user's own goes before what came
+    with the package.
     """
     wanted = shape_class(M, N, K, aligned)
     by_rung: dict[str, Found] = {}
@@ -191,7 +205,7 @@ def best(results: Iterable[Found], M: int, N: int, K: int, aligned: bool = True)
 
 
 def keep(results: Iterable[Found]) -> list[Path]:
-    """Add results to the user's files, each in place of what its rung and shape class had; their paths."""
+    """Add results to the user's files, one a device, and drop what other versions found; the paths."""
     by_device: dict[str, list[Found]] = {}
     for found in results:
         by_device.setdefault(found.device, []).append(found)
@@ -201,16 +215,26 @@ def keep(results: Iterable[Found]) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(path.name + ".lock")):
             current = [found for found in _read_or_set_aside(path) if found.versions == versions()]
-            write(path, list({found.key: found for found in [*current, *fresh]}.values()))
+            write(path, _merged(current, fresh))
         paths.append(path)
     return paths
+
+
+def add(path: Path, results: Iterable[Found]) -> None:
+    """Add results to a file of any name, such as one that is to come with the package."""
+    write(path, _merged(_read_or_set_aside(path), results))
+
+
+def _merged(current: Iterable[Found], fresh: Iterable[Found]) -> list[Found]:
+    """All of them, a fresh one in place of what its device, rung and shape class had."""
+    return list({(found.device, *found.key): found for found in [*current, *fresh]}.values())
 
 
 def write(path: Path, results: Iterable[Found]) -> None:
     """Write results to *path*, whole or not at all, in an order that does not depend on theirs."""
     entries = sorted((asdict(found) for found in results), key=lambda entry: json.dumps(entry))
-    record = {"format": FORMAT, "results": entries}
-    text = json.dumps(record, indent=1, allow_nan=False) + "\n"
+    lines = ",\n".join(json.dumps(entry, allow_nan=False) for entry in entries)
+    text = f'{{"format": {FORMAT}, "results": [\n{lines}\n]}}\n'
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=".found-")
     try:
         with open(handle, "w", encoding="utf-8") as file:

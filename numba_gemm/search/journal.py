@@ -61,7 +61,7 @@ class Outcome:
 
 
 def set_aside(path: Path, why: str) -> Path:
-    """Rename a damaged file so that it is in nobody's way and can be looked at; warns with the new name."""
+    """Rename a damaged file, so that it is in nobody's way and can be looked at, and warn of it."""
     aside = path.with_name(f"{path.name}.damaged-{os.getpid()}")
     os.replace(path, aside)
     warnings.warn(f"{path} is damaged ({why}); it is now {aside.name}", stacklevel=3)
@@ -93,7 +93,7 @@ class Journal:
             ) from error
         try:
             self._read()
-            self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115  closed by __exit__
+            self._file = open(self.path, "a", encoding="utf-8")
             if not self.path.stat().st_size:
                 self._write(self.about)
         except BaseException:

@@ -69,7 +69,7 @@ def short(tile: Tile) -> str:
 
 @dataclass(frozen=True)
 class Space:
-    """Every combination tried of a rung's parameters: those that make a kernel, and why others do not."""
+    """Every combination of a rung's parameters: those that make a kernel, and why others do not."""
 
     rung: str
     legal: tuple[Tile, ...]
