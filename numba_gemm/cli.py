@@ -133,7 +133,13 @@ def _add_report(commands: Any) -> None:
         description="Print tables of what pytest --benchmark-only bench --benchmark-json FILE measured "
         "on a GPU, write pictures of it, fill the places in a text that are marked for it.",
     )
-    report.add_argument("file", type=Path, metavar="FILE", help="of pytest-benchmark, or from --slim")
+    report.add_argument(
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="of pytest-benchmark, or from --slim; several are parts of one run",
+    )
     report.add_argument(
         "--output", type=Path, metavar="DIR", help="write report.md and the pictures there"
     )
@@ -149,7 +155,11 @@ def _add_report(commands: Any) -> None:
         "--slim", type=Path, metavar="FILE", help="write what a report needs of FILE, to be committed"
     )
     report.add_argument(
-        "--against", type=Path, metavar="FILE", help="compare with a second run, figure by figure"
+        "--against",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="compare with a second run, figure by figure",
     )
     report.set_defaults(command=_report)
 
@@ -501,11 +511,13 @@ def _report(options: argparse.Namespace) -> int:
     from . import report
 
     try:
-        run = report.load(options.file)
+        run = report.load_all(options.files)
         if options.against:
-            run, table = report.compare(run, report.load(options.against))
+            run, table = report.compare(run, report.load_all(options.against))
             print(table)
-        written = report.write(run, options.output, options.readme, options.slim, options.file.parent)
+        written = report.write(
+            run, options.output, options.readme, options.slim, options.files[0].parent
+        )
     except (ValueError, ImportError) as error:
         raise InputError(str(error)) from error
     for path in written:

@@ -19,7 +19,7 @@ from typing import Any
 from . import files
 from .model import published
 
-__all__ = ["SECTIONS", "Figure", "Run", "compare", "fill", "load", "slim", "text", "write"]
+__all__ = ["SECTIONS", "Figure", "Run", "compare", "fill", "load", "load_all", "slim", "text", "write"]
 
 SIZE = 4096
 """The cube at which the ladder is shown."""
@@ -124,6 +124,31 @@ def load(path: Path) -> Run:
         ) from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def load_all(paths: Sequence[Path]) -> Run:
+    """One run from the files of its parts, which were measured by several commands on one machine.
+
+    Raises what :func:`load` does, and ValueError where the parts differ in where or with what they were
+    measured, or have a figure twice.
+    """
+    first, *others = (load(path) for path in paths)
+    figures = list(first.figures)
+    for path, part in zip(paths[1:], others, strict=True):
+        for name in {*first.environment, *part.environment}:
+            here, there = first.environment.get(name), part.environment.get(name)
+            if here != there:
+                raise ValueError(
+                    f"{path} was not measured as {paths[0]} was: {name} is {there!r}, not {here!r}"
+                )
+        figures += part.figures
+    known = set()
+    for figure in figures:
+        if figure.key in known:
+            raise ValueError(f"{figure.bench}: {figure.name} at {_shape(figure.shape)} is there twice")
+        known.add(figure.key)
+    command = "; ".join(dict.fromkeys(run.command for run in (first, *others)))
+    return replace(first, figures=tuple(figures), command=command)
 
 
 def _from_pytest(data: dict[str, Any]) -> Run:

@@ -164,6 +164,24 @@ def test_the_simulator_is_refused(record, path):
         report.load(path)
 
 
+def test_parts_of_a_run(record, path, run, tmp_path):
+    """Two files of one machine are one run; of two machines, or with a figure twice, they are not."""
+    parts = []
+    for number, benchmarks in enumerate((record["benchmarks"][:5], record["benchmarks"][5:])):
+        part = record | {"benchmarks": benchmarks, "numba_gemm": {"command": f"part {number}"}}
+        parts.append(tmp_path / f"part{number}.json")
+        parts[-1].write_text(json.dumps(part))
+    whole = report.load_all(parts)
+    assert whole.figures == run.figures
+    assert whole.command == "part 0; part 1"
+    with pytest.raises(ValueError, match="ladder: naive at 4096 x 4096 x 4096 is there twice"):
+        report.load_all([path, parts[0]])
+    record["machine_info"]["numba_gemm"]["driver"] = "9.9"
+    path.write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"driver is '9\.9', not '1\.2'"):
+        report.load_all([parts[0], path])
+
+
 # Tables -------------------------------------------------------------------------------------------
 
 
