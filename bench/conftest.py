@@ -1,5 +1,6 @@
 """Benchmarks measure device time, and a plain ``pytest`` runs each of them once, untimed."""
 
+import pathlib
 import shlex
 
 import measuring
@@ -50,10 +51,16 @@ def pytest_benchmark_update_machine_info(config, machine_info):
     machine_info["numba_gemm"] = environment.describe()
 
 
+def _local(argument):
+    """An argument as one would type it elsewhere: of a whole path, only the name."""
+    name, equals, value = str(argument).rpartition("=")
+    path = pathlib.PurePath(value)
+    return name + equals + (path.name if path.is_absolute() else value)
+
+
 def pytest_benchmark_update_json(config, benchmarks, output_json):
     """What else it takes to make the figures again."""
-    arguments = shlex.join(map(str, config.invocation_params.args))
-    about = {"command": f"pytest {arguments}".strip()}
+    about = {"command": shlex.join(["pytest", *map(_local, config.invocation_params.args)])}
     if TARGET.is_gpu:
         about["launch_floor_seconds"] = launch_floor(warm_l2=config.option.warm_l2).median
     output_json["numba_gemm"] = about

@@ -98,9 +98,11 @@ def record(benchmark, bench, name, shape, **more):
 
 
 def automatic(multiply):
-    """The rung that serves this problem by itself, and a call that queues it."""
-    rung = dispatch.highest()
-    return rung, harness.prepare(rung, *multiply.arrays, multiply.problem)
+    """What ``gemm`` chooses for this problem, in a word and as a call that queues it."""
+    choice = dispatch.chosen_here(multiply.problem)
+    return str(choice), harness.prepare(
+        choice.rung, *multiply.arrays, multiply.problem, tile=choice.tile
+    )
 
 
 def measure(benchmark, bench, name, multiply, launch, **more):

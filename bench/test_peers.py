@@ -16,8 +16,8 @@ pytestmark = [
 
 def test_auto(benchmark, multiply):
     """``numba_gemm.gemm`` with the rung that it chooses."""
-    rung, launch = automatic(multiply)
-    measure(benchmark, "peers", "numba_gemm", multiply, launch, rung=rung.name)
+    choice, launch = automatic(multiply)
+    measure(benchmark, "peers", "numba_gemm", multiply, launch, choice=choice)
 
 
 @pytest.mark.parametrize("name", peers.PEERS)

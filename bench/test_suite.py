@@ -19,8 +19,8 @@ pytestmark = [
 
 
 def test_auto(benchmark, multiply):
-    rung, launch = automatic(multiply)
-    measure(benchmark, "suite", "numba_gemm", multiply, launch, rung=rung.name)
+    choice, launch = automatic(multiply)
+    measure(benchmark, "suite", "numba_gemm", multiply, launch, choice=choice)
 
 
 def test_cublas(benchmark, multiply):

@@ -1,4 +1,4 @@
-"""The command line: ``numba-gemm climb``, ``inspect``, ``model`` and ``tune``.
+"""The command line: ``numba-gemm climb``, ``inspect``, ``model``, ``tune`` and ``report``.
 
 Tables go to stdout, progress and errors to stderr.  The exit status is 0, 1 where a check failed, 2 for
 bad input and 130 after Ctrl-C.  Modules that look for a GPU are imported by the command that needs one.
@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from . import __version__
+from . import __version__, files
 
 if TYPE_CHECKING:
     from .climb import Step
@@ -170,7 +170,46 @@ def _parser() -> argparse.ArgumentParser:
     )
     model.set_defaults(command=_model)
     _add_tune(commands)
+    _add_report(commands)
     return parser
+
+
+def _add_report(commands: Any) -> None:
+    report = commands.add_parser(
+        "report",
+        help="turn measured benchmarks into tables and pictures",
+        description="Print tables of what pytest --benchmark-only bench --benchmark-json FILE measured "
+        "on a GPU, write pictures of it, fill the places in a text that are marked for it.",
+    )
+    report.add_argument(
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="of pytest-benchmark, or from --slim; several are parts of one run",
+    )
+    report.add_argument(
+        "--output", type=Path, metavar="DIR", help="write report.md and the pictures there"
+    )
+    report.add_argument(
+        "--readme",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="fill the tables between <!-- report:NAME --> and <!-- /report --> (may be repeated)",
+    )
+    report.add_argument(
+        "--slim", type=Path, metavar="FILE", help="write what a report needs of FILE, to be committed"
+    )
+    report.add_argument(
+        "--against",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="compare with a second run, figure by figure",
+    )
+    report.set_defaults(command=_report)
 
 
 def _whole_number(text: str) -> int:
@@ -546,6 +585,31 @@ def _tune(options: argparse.Namespace) -> int:
     return tune.run(options)
 
 
+# report -------------------------------------------------------------------------------------------
+
+
+def _report(options: argparse.Namespace) -> int:
+    if "numba_gemm.target" not in sys.modules:
+        os.environ["NUMBA_GEMM_TARGET"] = "compiler"  # nothing is launched, so no GPU is looked for
+    from . import report
+
+    try:
+        run = report.load_all(options.files)
+        if options.against:
+            run, table = report.compare(run, report.load_all(options.against))
+            print(table)
+        written = report.write(
+            run, options.output, options.readme, options.slim, options.files[0].parent
+        )
+    except (ValueError, ImportError) as error:
+        raise InputError(str(error)) from error
+    for path in written:
+        print(f"numba-gemm: wrote {path}", file=sys.stderr)
+    if not written and not options.against:
+        print(report.text(run))
+    return 0
+
+
 # Files --------------------------------------------------------------------------------------------
 
 
@@ -567,20 +631,10 @@ def _writable(path: Path | None, option: str = "--json") -> Path | None:
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write *record*, whole or not at all."""
-    _write_whole(path, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
+    """Write whole or not at all."""
+    files.replace(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    """Write whole or not at all: a file that was there is replaced only by a complete one."""
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)
-        return
-    umask = os.umask(0)
-    os.umask(umask)
-    mode = path.stat().st_mode if path.exists() else 0o666 & ~umask
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".numba-gemm-")
-    with open(handle, "wb") as file:
-        file.write(content)
-        os.fchmod(handle, mode & 0o777)
-    os.replace(part, path)
+    """Write whole or not at all."""
+    files.replace(path, content)

@@ -122,7 +122,7 @@ class DeviceTimer:
         if seconds < ROUND_SECONDS:
             seconds = self.round()
         self.launches = max(1, min(MAX_LAUNCHES, round(ROUND_SECONDS / max(seconds, 1e-9))))
-        affordable = int(ALL_ROUNDS_SECONDS / max(seconds * self.launches, 1e-9))
+        affordable = round(ALL_ROUNDS_SECONDS / max(seconds * self.launches, 1e-9))
         self.rounds = max(MIN_ROUNDS, min(MAX_ROUNDS, affordable))
         self.readings.clear()
 

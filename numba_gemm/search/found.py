@@ -19,7 +19,6 @@ import json
 import math
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -30,7 +29,7 @@ from typing import Any
 import platformdirs
 from filelock import FileLock
 
-from .. import __version__
+from .. import __version__, files
 from ..model import devices
 from .journal import set_aside
 from .space import Candidate
@@ -244,14 +243,4 @@ def write(path: Path, results: Iterable[Found]) -> None:
     entries = sorted((asdict(found) for found in results), key=lambda entry: json.dumps(entry))
     lines = ",\n".join(json.dumps(entry, allow_nan=False) for entry in entries)
     text = f'{{"format": {FORMAT}, "results": [\n{lines}\n]}}\n'
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".found-")
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
-        raise
+    files.replace(path, text)

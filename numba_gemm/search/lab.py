@@ -43,7 +43,8 @@ class ProcessLab:
     """Compiles and times candidates for *shapes* on *gpu*, this machine's own; use it with ``with``.
 
     *seed* is that of the random operands; *processes* compile at a time, by default as many as there
-    are cores but for one, which is left to whoever times.  It is what :func:`numba_gemm.search.halving.search` takes as its lab.
+    are cores but for one, which is left to whoever times.  It is what
+    :func:`numba_gemm.search.halving.search` takes as its lab.
     """
 
     def __init__(
@@ -89,8 +90,8 @@ class ProcessLab:
     def ready(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, str | None]]:
         """Each candidate in order as soon as it is compiled, and why it does not compile or None.
 
-        Raises LabError where nothing can be compiled.  As many as twice the processes are compiled ahead.  What was compiled, or was not to be compiled,
-        before is ready at once.
+        As many as twice the processes are compiled ahead.  What was compiled before, or could not be, is
+        ready at once.  Raises LabError where no process starts.
         """
         if self._compilers is None:
             self._compilers = _pool(self.processes, *self._start_compiler)

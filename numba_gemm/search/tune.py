@@ -46,9 +46,8 @@ SHOWN = 10
 def run(options: argparse.Namespace) -> int:
     """Do what ``numba-gemm tune`` was asked for; the exit status.  Raises InputError for bad input."""
     output = cli._writable(options.json)
-    for name, path in (("--found", options.found), ("--plot", options.plot)):
-        if path and not path.resolve().parent.is_dir():
-            raise cli.InputError(f"{name} {path}: there is no folder {path.resolve().parent}")
+    cli._writable(options.found, "--found")
+    cli._writable(options.plot, "--plot")
     if options.portfolio and (options.rung or options.orders):
         other = "--rung" if options.rung else "--orders"
         raise cli.InputError(f"--portfolio and {other} exclude each other: it has several rungs")
