@@ -10,6 +10,7 @@ import pytest
 from measuring import automatic, record
 
 import numba_gemm
+from numba_gemm import dispatch
 from numba_gemm.target import TARGET, cuda
 
 SHAPE = (64, 64, 64) if TARGET.is_gpu else (4, 4, 4)
@@ -45,6 +46,15 @@ def test_naive(benchmark, multiply):
 def test_launch(benchmark, multiply):
     """Only the launch, or launches, that Numba makes of it: what no check of ours can go below."""
     overhead(benchmark, "the launch alone", multiply, automatic(multiply)[1])
+
+
+def test_choice(benchmark, multiply):
+    """Only the choice of a rung and a tile, for a shape that was seen before."""
+    record(benchmark, "overhead", "the choice alone", multiply.shape)
+    dispatch.chosen_here(multiply.problem)
+    benchmark.pedantic(
+        dispatch.chosen_here, args=(multiply.problem,), rounds=ROUNDS, iterations=20 * CALLS
+    )
 
 
 @pytest.mark.parametrize("name", ["cuBLAS", "CuPy", "PyTorch"])

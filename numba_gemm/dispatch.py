@@ -72,25 +72,20 @@ def choose(problem: Problem, gpu: devices.Gpu, aligned: bool = True) -> Choice:
     """The kernel for *problem* on *gpu*, which need not be there.
 
     *aligned* says that A, B and C begin at multiples of 16 bytes.  alpha and beta make no difference.
-    Results for the shape's class (:func:`numba_gemm.search.found.shape_class`) decide where there are
-    any; else the model does, among the portfolio's tiles of the highest of its rungs that *gpu* can run.
+    Results for the shape's class (:func:`numba_gemm.search.found.shape_class`) decide, or else those for
+    the same sizes with other rows; where there are none the model does, among the portfolio's tiles of
+    the highest of its rungs that *gpu* can run.
     """
     if not problem.M * problem.N * problem.K:
         return Choice(_highest_on(gpu), None, "there is nothing to multiply")
-    shape = problem.M, problem.N, problem.K
-    for result in found.best(_results(gpu.name), *shape, aligned):
-        rung = _able(result.candidate, gpu)
-        if rung:
-            M, N, K = result.shape
-            share = ""
-            if result.cublas_seconds:
-                share = f", {result.cublas_seconds / result.seconds:.2f} x cuBLAS"
-            speed = f"{result.flops_per_second / 1e12:.2f} TFLOP/s{share}"
-            return Choice(
-                rung,
-                result.candidate.tile,
-                f"fastest of those measured for {result.shape_class}: {speed} at {M} x {N} x {K}",
-            )
+    own, *others = found.classes(problem.M, problem.N, problem.K, aligned)
+    for shape_class in (own, *others):
+        for result in found.best(_results(gpu.name), shape_class):
+            rung = _able(result.candidate, gpu)
+            if rung:
+                instead = "" if shape_class == own else f", in place of {own}"
+                reason = f"fastest of those measured for {shape_class}{instead}: {_speed(result)}"
+                return Choice(rung, result.candidate.tile, reason)
     expected = predictions(problem, gpu)
     if not expected:
         return Choice(_highest_on(gpu), None, f"the highest rung that the {gpu.name} can run")
@@ -98,9 +93,16 @@ def choose(problem: Problem, gpu: devices.Gpu, aligned: bool = True) -> Choice:
     return Choice(
         named(candidate.rung),
         candidate.tile,
-        f"nothing measured for {found.shape_class(*shape, aligned)}; the model expects "
-        f"{seconds * 1e6:.4g} us, the least of {len(expected)} tiles",
+        f"nothing measured for {own.partition(' ')[0]}; the model expects {seconds * 1e6:.4g} us, "
+        f"the least of {len(expected)} tiles",
     )
+
+
+def _speed(result: found.Found) -> str:
+    """How fast it was, where, and beside cuBLAS if that was measured."""
+    where = "{} x {} x {}".format(*result.shape)
+    share = f", {result.cublas_seconds / result.seconds:.2f} x cuBLAS" if result.cublas_seconds else ""
+    return f"{result.flops_per_second / 1e12:.2f} TFLOP/s{share} at {where}"
 
 
 def predictions(problem: Problem, gpu: devices.Gpu) -> list[tuple[float, Candidate]]:
@@ -205,16 +207,11 @@ def explain(problem: Problem, gpu: devices.Gpu, aligned: bool = True) -> str:
     lines = [f"{M} x {N} x {K} on the {gpu.name}: {choice}", f"  {choice.reason}"]
     if not M * N * K:
         return "\n".join(lines)
-    results = found.best(_results(gpu.name), M, N, K, aligned)
-    if results:
-        lines += ["", f"Measured for {found.shape_class(M, N, K, aligned)}, by rung:"]
-    for result in results:
-        where = "{} x {} x {}".format(*result.shape)
-        speed = result.flops_per_second / 1e12
-        share = (
-            f", {result.cublas_seconds / result.seconds:.2f} x cuBLAS" if result.cublas_seconds else ""
-        )
-        lines.append(f"  {result.candidate!s:42} {speed:7.2f} TFLOP/s at {where}{share}")
+    for shape_class in found.classes(M, N, K, aligned):
+        results = found.best(_results(gpu.name), shape_class)
+        if results:
+            lines += ["", f"Measured for {shape_class}, by rung:"]
+        lines += [f"  {result.candidate!s:42} {_speed(result)}" for result in results]
     expected = predictions(problem, gpu)
     if expected:
         lines += ["", "What the model expects:"]

@@ -50,11 +50,22 @@ def test_what_was_found_decides():
     assert dispatch.choose(Problem(3840, 4480, 4096), H200) == choice
     assert dispatch.choose(Problem(16, 4096, 4000), H200).rung is naive.RUNG
     for other in (
-        dispatch.choose(CUBE, H200, aligned=False),
-        dispatch.choose(Problem(4093, 4093, 4093), H200),
+        dispatch.choose(Problem(4096, 4096, 2048), H200),
         dispatch.choose(CUBE, devices.named("RTX 4090")),
     ):
-        assert "nothing measured" in other.reason
+        assert "nothing measured for 4096x4096x" in other.reason
+
+
+def test_other_rows_of_the_same_sizes_will_do():
+    """Where nothing was measured for the class itself, and the reason says so."""
+    found.keep([result("async_copy", TILE, 2.5e-3)])
+    in_place = "for 4096x4096x4096 whole, in place of 4096x4096x4096 odd: "
+    assert in_place in dispatch.choose(CUBE, H200, aligned=False).reason
+    assert in_place in dispatch.choose(Problem(4093, 4093, 4093), H200).reason
+    dispatch.forget()
+    found.keep([result("padded", None, 2.5e-3, (4092, 4092, 4092))])
+    assert dispatch.choose(Problem(4093, 4093, 4093), H200).rung.name == "padded"
+    assert dispatch.choose(CUBE, H200).rung is async_copy.RUNG
 
 
 def test_found_results_that_do_not_fit_are_passed_over():

@@ -9,7 +9,7 @@ import pytest
 
 from numba_gemm import Tile
 from numba_gemm.search import found
-from numba_gemm.search.found import Found, best, keep, load, shape_class
+from numba_gemm.search.found import Found, best, classes, keep, load, shape_class
 from numba_gemm.search.space import Candidate
 from numba_gemm.search.suite import SUITE
 
@@ -111,10 +111,19 @@ def test_the_best_of_a_class():
     mine, theirs = result(seconds=1e-3), result(seconds=0.5e-3)
     smaller = result(3968, 3968, 3968, rung="split_k", seconds=0.95e-3)
     other = result(512, 512, 512, rung="vectorized", seconds=1e-9)
-    assert best([mine, theirs, smaller, other], 4096, 4096, 4096) == [mine, smaller]
-    assert best([mine, smaller], 4096, 4096, 4096, aligned=False) == []
+    wanted = shape_class(4096, 4096, 4096)
+    assert best([mine, theirs, smaller, other], wanted) == [mine, smaller]
+    assert best([mine, smaller], shape_class(4096, 4096, 4096, aligned=False)) == []
     faster = dataclasses.replace(smaller, seconds=0.9e-3)
-    assert best([mine, faster], 4096, 4096, 4096) == [faster, mine]
+    assert best([mine, faster], wanted) == [faster, mine]
+
+
+def test_classes_in_place_of_another():
+    """The same sizes, by how much their rows differ."""
+    sizes = "4096x4096x4096"
+    assert classes(4096, 4096, 4096) == (f"{sizes} whole", f"{sizes} aligned", f"{sizes} odd")
+    assert classes(4092, 4092, 4092) == (f"{sizes} aligned", f"{sizes} whole", f"{sizes} odd")
+    assert classes(4093, 4093, 4093) == (f"{sizes} odd", f"{sizes} aligned", f"{sizes} whole")
 
 
 @pytest.mark.parametrize(

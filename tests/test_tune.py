@@ -103,6 +103,7 @@ def test_shapes_from_a_file(tmp_path):
         (["--shape", 2**31, 1, 1], "2147483648 x 1 x 1 is too large"),
         (["--shape", 2**22, 2**22, 1], "is too large"),
         (["--found", "/nowhere/found.json"], "--found /nowhere/found.json: No such file"),
+        (["--plot", "a.txt"], "--plot a.txt: its name should end in one of ."),
         (["--plot", "/nowhere/a.png"], "--plot /nowhere/a.png: No such file"),
         (["--json", "/nowhere/a.json"], "--json /nowhere/a.json: No such file"),
         (["--shapes", "/nowhere/shapes"], "--shapes /nowhere/shapes: No such file"),

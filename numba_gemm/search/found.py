@@ -39,6 +39,7 @@ __all__ = [
     "add",
     "best",
     "cache_folder",
+    "classes",
     "keep",
     "load",
     "shape_class",
@@ -113,13 +114,19 @@ def shape_class(M: int, N: int, K: int, aligned: bool = True) -> str:
 
     *aligned* says that the matrices themselves begin at multiples of 16 bytes.  Sizes are 1 or more.
     """
+    return classes(M, N, K, aligned)[0]
+
+
+def classes(M: int, N: int, K: int, aligned: bool = True) -> tuple[str, ...]:
+    """The class of a shape, and those of the same sizes with other rows, more similar ones first."""
     if not aligned or N % ALIGNED or K % ALIGNED:
-        rows = "odd"
+        rows = ("odd", "aligned", "whole")
     elif M % WHOLE or N % WHOLE or K % WHOLE_K:
-        rows = "aligned"
+        rows = ("aligned", "whole", "odd")
     else:
-        rows = "whole"
-    return f"{_bucket(M)}x{_bucket(N)}x{_bucket(K)} {rows}"
+        rows = ("whole", "aligned", "odd")
+    sizes = f"{_bucket(M)}x{_bucket(N)}x{_bucket(K)}"
+    return tuple(f"{sizes} {kind}" for kind in rows)
 
 
 def _bucket(size: int) -> int:
@@ -198,13 +205,12 @@ def load(device: str) -> list[Found]:
     return [found for found in mine + shipped if _key(found.device) == _key(device)]
 
 
-def best(results: Iterable[Found], M: int, N: int, K: int, aligned: bool = True) -> list[Found]:
-    """The results for the class of M x N x K, fastest first, one for each rung.
+def best(results: Iterable[Found], wanted: str) -> list[Found]:
+    """The results for the shape class *wanted*, fastest first, one for each rung.
 
     Where two name the same rung the earlier one counts, so that the user's own goes before what came
     with the package.
     """
-    wanted = shape_class(M, N, K, aligned)
     by_rung: dict[str, Found] = {}
     for found in results:
         if found.shape_class == wanted:

@@ -46,6 +46,8 @@ SHOWN = 10
 def run(options: argparse.Namespace) -> int:
     """Do what ``numba-gemm tune`` was asked for; the exit status.  Raises InputError for bad input."""
     output = cli._writable(options.json)
+    if options.plot:
+        _check_picture(options.plot)
     cli._writable(options.found, "--found")
     cli._writable(options.plot, "--plot")
     if options.portfolio and (options.rung or options.orders):
@@ -75,6 +77,19 @@ def run(options: argparse.Namespace) -> int:
             f"tune measures on a GPU, but {TARGET.reason}; --dry-run lists what it would try"
         )
     return _tune(options, gpu, shapes, candidates, always, output)
+
+
+def _check_picture(path: Path) -> None:
+    """Refuse a picture that could not be drawn in the end."""
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError as error:
+        raise cli.InputError(
+            f"--plot needs matplotlib; pip install 'numba-gemm[plot]' ({error})"
+        ) from error
+    known = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix[1:].lower() not in known:
+        raise cli.InputError(f"--plot {path}: its name should end in one of .{', .'.join(known)}")
 
 
 # What to search ----------------------------------------------------------------------------------
