@@ -108,7 +108,7 @@ def compile_candidate(candidate: Candidate, shapes: tuple[Shape, ...]) -> Compil
     Raises whatever Numba, libNVVM or nvJitLink raise.
     """
     import numpy as np
-    from numba import cuda, typeof
+    from numba import cuda
     from numba.core import serialize
     from numba.cuda import dispatcher
 
@@ -128,7 +128,9 @@ def compile_candidate(candidate: Candidate, shapes: tuple[Shape, ...]) -> Compil
         mine = []
         for launch in _launches(chain):
             types = tuple(
-                matrix if isinstance(argument, np.ndarray) else typeof(argument)
+                matrix
+                if isinstance(argument, np.ndarray)
+                else dispatcher.typeof(argument, dispatcher.Purpose.argument)
                 for argument in launch.arguments
             )
             key = id(launch.kernel), types
