@@ -14,7 +14,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,11 +69,16 @@ def run(options: argparse.Namespace) -> int:
     if options.measure_waves:
         return _measure_waves(options, output, picture)
 
-    gpu = _gpu(options.gpu)
+    measured = _read_measured(options.measured)
+    gpu = _gpu(options.gpu, measured.device)
     if max(options.shape) > MAX_SIZE:
         raise InputError(f"--shape has {max(options.shape)}; no size may be more than {MAX_SIZE}")
     problem = Problem(*options.shape)
-    measured = _read_measured(options.measured)
+    if measured.speeds and measured.shape != tuple(options.shape):
+        raise InputError(
+            f"--measured {options.measured} is of {_shape(measured.shape)}, --shape is "
+            f"{_shape(options.shape)}; they should be the same"
+        )
     if options.tile:
         rows = [_row_of_tile(problem, parse_tile(options.tile), gpu, options.registers)]
     elif options.registers:
@@ -93,10 +98,11 @@ def run(options: argparse.Namespace) -> int:
     console.print(_problem_table(problem, gpu))
     console.print(_rows_table(rows))
     console.print(
-        "asked: bytes asked of global memory, with FLOP for each; DRAM sees fewer, as caches answer some. "
-        "loads: floats read from shared memory for a multiply-add. in C: of the entries computed. a SM, "
-        "warps: blocks and warps that share a multiprocessor, at most. busy: multiprocessors that have "
-        "work, over all waves. time: if nothing but arithmetic and what is asked for limits it.",
+        "asked: bytes asked of global memory, and FLOP for each; DRAM sees fewer, as caches answer some."
+        " loads: floats read from shared memory for a multiply-add. in C: of the entries computed. a SM,"
+        " warps: blocks and warps on a multiprocessor, by the registers that the tile is thought to need"
+        " (--registers takes those that inspect prints). busy: multiprocessors that have work, over all "
+        "waves. time: if nothing but arithmetic and what is asked for limits it.",
         highlight=False,
     )
     return 0
@@ -105,14 +111,25 @@ def run(options: argparse.Namespace) -> int:
 # Input --------------------------------------------------------------------------------------------
 
 
-def _gpu(name: str | None) -> Gpu:
-    """The GPU of that name, or the machine's own, or the default one."""
+def _gpu(name: str | None, measured_on: str | None = None) -> Gpu:
+    """The GPU of that name; else the one that was measured, the machine's own, or the default one."""
     try:
-        if name is not None:
-            return devices.named(name)
-        return devices.current() or devices.named(DEFAULT_GPU)
+        own = devices.current() if name is None or measured_on else None
+        where = None
+        if measured_on:
+            where = own if own and own.name == measured_on else devices.named(measured_on)
+        if name is None:
+            return where or own or devices.named(DEFAULT_GPU)
+        gpu = devices.named(name)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"--gpu: {error}") from error
+    if where and where.multiprocessors != gpu.multiprocessors:
+        raise InputError(f"--gpu is {gpu.name}, but --measured was measured on {measured_on}")
+    return gpu
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def parse_tile(text: str) -> Tile:
@@ -149,30 +166,72 @@ def _picture_file(path: Path | None) -> Path | None:
     return cli._writable(path, "--plot")
 
 
-def _read_measured(path: Path | None) -> dict[str, Any]:
-    """What ``climb --json`` or ``--measure-waves --json`` wrote; empty for no path."""
+@dataclass(frozen=True)
+class Measured:
+    """What was measured: speeds of rungs in TFLOP/s, for one shape, or series of waves."""
+
+    device: str | None = None
+    shape: tuple[int, ...] = ()
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    cublas: float | None = None
+    waves: Sequence[Mapping[str, Any]] = ()
+
+
+def _read_measured(path: Path | None) -> Measured:
+    """What ``climb --json`` or ``--measure-waves --json`` wrote; nothing for no path."""
     if path is None:
-        return {}
+        return Measured()
     try:
         record = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"--measured {path}: {error}") from error
-    if not isinstance(record, dict) or not {"rungs", "waves"} & set(record):
+        device = record["device"]
+        if "waves" in record:
+            for series in record["waves"]:
+                _wave_points(series)
+            return Measured(device, waves=record["waves"])
+        problem = Problem(**record["problem"])
+        speeds = {
+            step["rung"]: problem.product_flops / step["seconds"] / 1e12
+            for step in record["rungs"]
+            if step["seconds"]
+        }
+        cublas = record["cublas_seconds"]
+    except OSError as error:
+        raise InputError(f"--measured {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"--measured {path}: it should be what climb --json or model --measure-waves --json wrote"
-        )
-    return record
+        ) from error
+    if not speeds:
+        raise InputError(f"--measured {path} has no times; {device} has no speed")
+    return Measured(
+        device,
+        (problem.M, problem.N, problem.K),
+        speeds,
+        problem.product_flops / cublas / 1e12 if cublas else None,
+    )
+
+
+def _wave_points(series: Mapping[str, Any]) -> tuple[str, int, int, dict[int, float]]:
+    """What a picture of waves takes of one series."""
+    return (
+        str(series["label"]),
+        int(series["multiprocessors"]),
+        int(series["blocks_per_multiprocessor"]),
+        {int(point["blocks"]): float(point["seconds"]) for point in series["points"]},
+    )
 
 
 # Rows ---------------------------------------------------------------------------------------------
 
 
 def rows_of_the_ladder(problem: Problem, gpu: Gpu) -> list[Row]:
-    """The models of every rung at its own tile."""
+    """The models of every rung that *gpu* runs, at its own tile."""
     from .rungs import LADDER
 
     rows = []
     for rung in LADDER:
+        if rung.requires > gpu.compute_capability:
+            continue
         requested = rung.requested_bytes(problem, multiprocessors=gpu.multiprocessors)
         # Without a tile, a block is what its launch geometry makes it.
         block = rung.geometry(problem.M, problem.N).block
@@ -267,7 +326,6 @@ def _rows_table(rows: Sequence[Row]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         model, waves = row.model, row.model.waves
-        assert waves
         table.add_row(
             row.name,
             _tile(row.tile),
@@ -278,8 +336,8 @@ def _rows_table(rows: Sequence[Row]) -> Table:
             f"{model.tiling.useful:.0%}",
             str(model.occupancy.blocks),
             f"{model.occupancy.fraction:.0%}",
-            f"{waves.exact:.2f}",
-            f"{waves.efficiency:.0%}",
+            f"{waves.exact:.2f}" if waves else "",
+            f"{waves.efficiency:.0%}" if waves else "",
             _time(model.seconds),
             f"{row.tflops:.1f}",
         )
@@ -340,7 +398,7 @@ def _record(problem: Problem, gpu: Gpu, rows: Sequence[Row]) -> dict[str, Any]:
                 "blocks_per_multiprocessor": row.model.occupancy.blocks,
                 "occupancy": row.model.occupancy.fraction,
                 "waves": row.model.waves.exact if row.model.waves else None,
-                "seconds": row.model.seconds,
+                "seconds": row.model.seconds if row.model.waves else None,
             }
             for row in rows
         ],
@@ -351,35 +409,27 @@ def _record(problem: Problem, gpu: Gpu, rows: Sequence[Row]) -> dict[str, Any]:
 # Pictures -----------------------------------------------------------------------------------------
 
 
-def _draw(
-    picture: str, problem: Problem, gpu: Gpu, rows: Sequence[Row], measured: Mapping[str, Any]
-) -> Figure:
+def _draw(picture: str, problem: Problem, gpu: Gpu, rows: Sequence[Row], measured: Measured) -> Figure:
     """The picture of that name, with what was measured where that belongs on it."""
     from . import plots
 
-    speeds = {
-        step["rung"]: Problem(**measured["problem"]).product_flops / step["seconds"] / 1e12
-        for step in measured.get("rungs", ())
-        if step["seconds"]
-    }
     largest = rows[-1].tile or Tile(32, 32, 32)
     if picture == "roofline":
-        return plots.roofline(gpu, {row.name: row.intensity for row in rows}, speeds)
+        return plots.roofline(gpu, {row.name: row.intensity for row in rows}, measured.speeds)
     if picture == "ladder":
-        cublas = measured.get("cublas_seconds")
         return plots.ladder(
             {row.name: row.ceiling / 1e12 for row in rows},
-            speeds,
+            measured.speeds,
             peak=gpu.fp32_peak / 1e12,
-            cublas=Problem(**measured["problem"]).product_flops / cublas / 1e12 if cublas else None,
+            cublas=measured.cublas,
             title=f"{gpu.name}, {problem.M} x {problem.N} x {problem.K}, float32",
         )
     if picture == "tiles":
         tiles = sorted({(row.tile.BM, row.tile.BN) for row in rows if row.tile})
         return plots.tile_quantization(range(16, 1025), tiles[-4:])
     if picture == "waves":
-        if "waves" in measured:
-            return _draw_waves(measured["waves"])
+        if measured.waves:
+            return _draw_waves(measured.waves)
         shown = [row for row in rows if row.name in ("square", "async_copy", "tile")]
         return plots.waves(
             [
@@ -409,17 +459,7 @@ def _draw_waves(measured: Sequence[Mapping[str, Any]]) -> Figure:
     """The series of ``--measure-waves`` beside the models."""
     from . import plots
 
-    return plots.waves(
-        [
-            plots.Waves(
-                series["label"],
-                series["multiprocessors"],
-                series["blocks_per_multiprocessor"],
-                {point["blocks"]: point["seconds"] for point in series["points"]},
-            )
-            for series in measured
-        ]
-    )
+    return plots.waves([plots.Waves(*_wave_points(series)) for series in measured])
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -456,7 +496,7 @@ def _measure_waves(options: argparse.Namespace, output: Path | None, picture: Pa
     with cli._progress(Console(stderr=True)) as progress:
         task = progress.add_task("launches", total=None)
         measured = waves.measure_all(seed, lambda: progress.update(task, advance=1))
-    record = {
+    record: dict[str, Any] = {
         "device": gpu.name,
         "seed": seed,
         "waves": [series.as_dict() for series in measured],

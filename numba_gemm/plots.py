@@ -463,6 +463,7 @@ def tilings(tile: Tile, *, warp: int | None = None, lane: int = 10, split: bool 
         piece_m, piece_n = (PIECE, PIECE) if split else (tile.TM, tile.TN)
         what = f"warp tile: {lanes_down} x {lanes_across} lanes"
         _panel(of_warp, tile.WM, tile.WN, piece_m, piece_n, what)
+        of_warp.yaxis.tick_right()  # out of the way of the lines from the block tile
         step_m, step_n = piece_m * lanes_down, piece_n * lanes_across
         row0, col0 = lane // lanes_across * piece_m, lane % lanes_across * piece_n
         corners = [(r, c) for r in range(row0, tile.WM, step_m) for c in range(col0, tile.WN, step_n)]

@@ -1,5 +1,7 @@
 """The table of GPUs, and what the driver says."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from numba_gemm import device
@@ -94,6 +96,95 @@ def test_the_machines_own():
         assert gpu.multiprocessors == numba.multiprocessors
         assert gpu.fp32_peak == numba.fp32_peak
         assert 1e11 < gpu.memory_bandwidth < 2e13
+
+
+# What an H200's driver answers; kHz, bits and bytes.
+H200_ATTRIBUTES = {
+    "COMPUTE_CAPABILITY_MAJOR": 9,
+    "COMPUTE_CAPABILITY_MINOR": 0,
+    "MULTIPROCESSOR_COUNT": 132,
+    "CLOCK_RATE": 1_980_000,
+    "MEMORY_CLOCK_RATE": 3_201_000,
+    "GLOBAL_MEMORY_BUS_WIDTH": 6144,
+    "L2_CACHE_SIZE": 60 * 2**20,
+    "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
+    "MAX_BLOCKS_PER_MULTIPROCESSOR": 32,
+    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 228 * 1024,
+    "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 227 * 1024,
+    "RESERVED_SHARED_MEMORY_PER_BLOCK": 1024,
+    "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536,
+}
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """Puts a driver in place of the machine's, with one GPU: ``driver(name, attribute=value, ...)``."""
+
+    def install(name="NVIDIA H200", count=1, **changes):
+        answers = H200_ATTRIBUTES | changes
+        names = [f"CU_DEVICE_ATTRIBUTE_{attribute}" for attribute in answers]
+        fake = SimpleNamespace(
+            CUresult=SimpleNamespace(CUDA_SUCCESS=0),
+            CUdevice_attribute=SimpleNamespace(**{attribute: attribute for attribute in names}),
+            cuInit=lambda flags: [0],
+            cuDeviceGetCount=lambda: (0, count),
+            cuDeviceGet=lambda number: (0, number),
+            cuDeviceGetName=lambda length, device: (0, name.encode().ljust(length, bytes(1))),
+            cuDeviceGetAttribute=lambda which, device: (
+                0,
+                answers[which.removeprefix("CU_DEVICE_ATTRIBUTE_")],
+            ),
+        )
+        monkeypatch.setattr("cuda.bindings.driver", fake)
+
+    return install
+
+
+def test_what_the_driver_says(driver):
+    """Limits are the table's; the memory's clock and bus make 4.9 TB/s where the data sheet has 4.8."""
+    driver()
+    gpu, row = devices.current(), devices.named("H200")
+    assert gpu.name == "NVIDIA H200"
+    assert gpu.limits == row.limits
+    assert (gpu.fp32_peak, gpu.l2_bytes) == (row.fp32_peak, row.l2_bytes)
+    assert gpu.fp16_peak == row.fp16_peak
+    assert gpu.memory_bandwidth == pytest.approx(4.917e12, rel=1e-3)
+
+
+def test_a_driver_that_hides_the_memorys_clock(driver):
+    """The table has the bandwidth, or nobody has."""
+    driver(MEMORY_CLOCK_RATE=0)
+    assert devices.current().memory_bandwidth == 4.8e12
+    driver(name="NVIDIA H300", MEMORY_CLOCK_RATE=0)
+    with pytest.raises(RuntimeError, match="H300: neither the driver nor the table knows"):
+        devices.current()
+
+
+def test_a_gpu_that_is_not_in_the_table(driver):
+    """It has everything but the peaks of its tensor cores."""
+    driver(name="NVIDIA H300")
+    gpu = devices.current()
+    assert (gpu.name, gpu.tf32_peak, gpu.multiprocessors) == ("NVIDIA H300", None, 132)
+
+
+def test_a_gpu_that_is_too_old(driver):
+    """Named, with what it should be."""
+    driver(name="Tesla P100", COMPUTE_CAPABILITY_MAJOR=6)
+    with pytest.raises(RuntimeError, match=r"Tesla P100: compute capability is 6\.0; it should be"):
+        devices.current()
+
+
+def test_no_gpu(driver, monkeypatch):
+    """None: no device, or no driver."""
+    driver(count=0)
+    assert devices.current() is None
+    driver()
+
+    def fails(flags):
+        raise RuntimeError("no driver")
+
+    monkeypatch.setattr("cuda.bindings.driver.cuInit", fails)
+    assert devices.current() is None
 
 
 @pytest.mark.gpu

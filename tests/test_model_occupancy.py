@@ -19,6 +19,8 @@ A6000, H200, T4 = named("A6000"), named("H200"), named("T4")
         (A6000, 256, 65, 0, 3),  # 72 by the granularity: 7 warps a scheduler
         (H200, 128, 232, 16640, 2),  # 1 warp of 232 a scheduler and block, twice
         (H200, 256, 129, 0, 1),
+        (H200, 256, 33, 0, 6),  # 40 by the granularity; 33 would let 7 in
+        (H200, 64, 88, 0, 10),  # 5 warps a scheduler; all registers together would do for 23
         (A6000, 1024, 32, 0, 1),  # 48 warps
         (H200, 1024, 32, 0, 2),
         (H200, 32, 1, 0, 32),  # blocks
@@ -100,6 +102,22 @@ def test_the_prediction_of_one_tile_more():
     before = prediction.predicted_seconds(Problem(128 * 132, 128 * 4, 4096), tile, H200)
     after = prediction.predicted_seconds(Problem(128 * 132 + 1, 128 * 4, 4096), tile, H200)
     assert after / before == pytest.approx(5 / 4)
+
+
+def test_the_prediction_of_shared_work():
+    """Dealt out evenly, four tiles more cost as much as they are more."""
+    tile = Tile(BM=128, BN=128, BK=8, TM=8, TN=8)
+    before = prediction.predict(Problem(128 * 132, 128 * 4, 4096), tile, H200, even=True)
+    after = prediction.predict(Problem(128 * 133, 128 * 4, 4096), tile, H200, even=True)
+    assert after.seconds / before.seconds == pytest.approx(133 / 132)
+    assert before.seconds == pytest.approx(before.floor)
+
+
+def test_what_is_asked_of_memory_may_be_given():
+    """More than the tile's share makes the memory take longer."""
+    tile = Tile(BM=128, BN=128, BK=8, TM=8, TN=8)
+    model = prediction.predict(Problem(128, 128, 128), tile, H200, requested_bytes=10**12)
+    assert model.seconds == model.memory == 10**12 / H200.memory_bandwidth
 
 
 def test_the_prediction_of_few_threads():

@@ -86,6 +86,22 @@ def test_every_rung_has_its_traffic():
         assert requested == 4 * floats + extra, rung.name
 
 
+def test_what_blocks_and_threads_read():
+    """Every rung's, and the blocks of a launch together what the launch asks for, C aside."""
+    K = 4096
+    found = {
+        rung.name: traffic.reads(K, rung.geometry(4096, 4096).threads, rung.tile) for rung in LADDER
+    }
+    assert (found["naive"].thread, found["naive"].block) == (2 * K, 1024 * 2 * K)
+    assert (found["tiled2d"].thread, found["tiled2d"].block) == (K / 16, 64 * K)
+    assert (found["square"].thread, found["square"].block) == (K, 256 * K)
+    assert (found["async_copy"].thread, found["async_copy"].block) == (1.5 * K, 384 * K)
+    for rung in LADDER:
+        if not rung.habits.extra_chunks and not rung.workspace:
+            launch = 4 * (found[rung.name].block * rung.geometry(4096, 4096).blocks + 4096**2)
+            assert rung.requested_bytes(CUBE) == launch, rung.name
+
+
 def test_the_workspace_of_the_docstrings_example():
     """Seven tiles of 100 chunks on four multiprocessors: three are shared by four blocks, 75 each."""
     assert split_k.plan(7, 100, 4) == (4, 4)

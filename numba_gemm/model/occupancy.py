@@ -87,9 +87,6 @@ def occupancy(gpu: Gpu, threads: int, registers: int, shared_bytes: int = 0) -> 
         a_warp = block_registers(WARP, registers, limits.register_granularity)
         in_one_part = limits.registers // limits.schedulers // a_warp
         room["registers"] = in_one_part * limits.schedulers // warps
-        # What a block may have is checked as if all parts had as many of its warps as the fullest.
-        if a_warp * _round_up(warps, limits.schedulers) > limits.registers:
-            room["registers"] = 0
     if shared_bytes > limits.shared_bytes_per_block:
         room["shared memory"] = 0
     elif shared_bytes or limits.reserved_shared_bytes:

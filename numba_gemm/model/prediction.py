@@ -78,7 +78,7 @@ def predict(
     """Model *problem* computed in tiles of *tile*, one block each, on *gpu*.
 
     *registers* of a thread and *shared_bytes* of a block are those of a compiled kernel where they are
-    given, else what the tile cannot do without.  *requested_bytes* is what the launch asks of global
+    given, else the tile's own estimates.  *requested_bytes* is what the launch asks of global
     memory, where more is known of it than the tile.  With *even*, blocks share the last tiles so that
     all multiprocessors have equally much to do, at no cost, as split_k tries.  The tile is taken to be
     legal.

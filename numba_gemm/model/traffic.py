@@ -19,11 +19,14 @@ from .roofline import FLOAT32_BYTES
 
 if TYPE_CHECKING:
     from numba_gemm.problem import Problem
+    from numba_gemm.tile import Tile
 
 __all__ = [
     "NO_HABITS",
     "SECTOR_BYTES",
     "Habits",
+    "Reads",
+    "reads",
     "requested_bytes",
     "shared_loads",
     "transactions",
@@ -85,6 +88,24 @@ def requested_bytes(problem: Problem, m: int, n: int, BK: int = 1, habits: Habit
         if K >= BK:
             elements += tiles.tiles * worker_floats(habits.extra_chunks * BK, m, n)
     return FLOAT32_BYTES * elements
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Floats of A and B that a whole block asks global memory for, and a thread's equal part of them."""
+
+    thread: float
+    block: int
+
+
+def reads(K: int, threads: int, tile: Tile | None = None) -> Reads:
+    """What a block of *threads* and each of its threads read for a whole tile over all of K.
+
+    With a *tile*, the threads share the BM rows of A and BN columns of B; without one, each reads a row
+    and a column for itself.
+    """
+    block = worker_floats(K, tile.BM, tile.BN) if tile else threads * worker_floats(K)
+    return Reads(block / threads, block)
 
 
 def workspace_bytes(tiles: int, chunks: int, blocks: int, BM: int, BN: int) -> int:
