@@ -18,7 +18,7 @@ from numba_gemm.model import devices
 from numba_gemm.problem import Problem
 from numba_gemm.rungs import async_copy, double_buffered, naive, vectorized
 from numba_gemm.search import predict
-from numba_gemm.search.halving import CandidateError, Heat, ranked, search
+from numba_gemm.search.halving import CandidateError, Heat, State, ranked, search, seconds_left
 from numba_gemm.search.journal import Journal, JournalBusyError, Outcome
 from numba_gemm.search.lab import LabError, ProcessLab
 from numba_gemm.search.orders import own_order, permutations, reordered
@@ -254,6 +254,15 @@ def test_whoever_watches_sees_the_best_so_far(tmp_path):
     assert [state.done for state in first] == list(range(1, 41))
     best = [state.best.seconds for state in first]
     assert best == sorted(best, reverse=True)
+
+
+def test_the_time_left():
+    """What is left of this heat, and the later ones with fewer candidates and more rounds."""
+    state = State(SHAPE, 0, 3, done=10, total=40, best=None)
+    per_round = 8 / 10 / 4
+    later = per_round * (10 * 6 + 4 * 10)
+    assert seconds_left(state, 8.0) == pytest.approx(per_round * 4 * 30 + later)
+    assert seconds_left(State(SHAPE, 2, 3, 4, 4, None), 8.0) == 0
 
 
 # Interruptions ------------------------------------------------------------------------------------

@@ -21,7 +21,18 @@ from typing import Protocol
 from .journal import Journal, Outcome, Shape
 from .space import Candidate
 
-__all__ = ["HEATS", "CandidateError", "Heat", "Lab", "Result", "Standing", "State", "ranked", "search"]
+__all__ = [
+    "HEATS",
+    "CandidateError",
+    "Heat",
+    "Lab",
+    "Result",
+    "Standing",
+    "State",
+    "ranked",
+    "search",
+    "seconds_left",
+]
 
 
 class CandidateError(RuntimeError):
@@ -104,6 +115,21 @@ class State:
     done: int
     total: int
     best: Standing | None
+
+
+def seconds_left(state: State, seconds: float, heats: Sequence[Heat] = HEATS) -> float:
+    """How long a search goes on, if the candidates so far took *seconds* in this heat.
+
+    A candidate costs its rounds and three more, which the timer needs to find out how long one is.
+    """
+    here = heats[state.heat]
+    cost = seconds / state.done / (here.rounds + 3)  # of one round
+    left = cost * (here.rounds + 3) * (state.total - state.done)
+    candidates = float(state.total)
+    for heat, later in zip(heats[state.heat :], heats[state.heat + 1 :], strict=False):
+        candidates = max(SURVIVORS, heat.keep * candidates)
+        left += cost * (later.rounds + 3) * candidates
+    return left
 
 
 def ranked(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from .. import cli
 from ..dispatch import forget, named
@@ -25,7 +25,7 @@ from ..rung import Rung
 from ..rungs import LADDER
 from ..target import TARGET
 from . import found, predict
-from .halving import HEATS, CandidateError, Result, State, ranked, search
+from .halving import HEATS, CandidateError, Result, State, ranked, search, seconds_left
 from .journal import Journal, JournalBusyError, Shape
 from .lab import LabError, ProcessLab
 from .orders import permutations
@@ -337,7 +337,7 @@ def _tune(
 
 def _compile_all(lab: ProcessLab, candidates: Sequence[Candidate], progress: Progress) -> None:
     """Compile every candidate; those that fail will say so when they are to be timed."""
-    task = progress.add_task("compiling", total=len(candidates), best="")
+    task = progress.add_task("compiling", total=len(candidates), best="", left="?")
     for _ in lab.ready(candidates):
         progress.advance(task)
     progress.remove_task(task)
@@ -402,8 +402,8 @@ def _progress(console: Console) -> Progress:
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
+        TextColumn("{task.fields[left]} left"),
         TextColumn("{task.fields[best]}"),
-        TimeRemainingColumn(),
         console=console,
         transient=True,
     )
@@ -411,13 +411,15 @@ def _progress(console: Console) -> Progress:
 
 def _watcher(progress: Progress, shape: Shape, budget: float) -> Any:
     """Shows a search on the progress bar: the heat, the best so far, and the time left."""
-    task = progress.add_task("", total=None, best="compiling")
-    heat = -1
+    task = progress.add_task("", total=None, best="compiling", left="?")
+    heat, begun = -1, time.monotonic()
+    heat_begun = begun
 
     def watch(state: State) -> None:
-        nonlocal heat
+        nonlocal heat, heat_begun
+        now = time.monotonic()
         if state.heat != heat:
-            heat = state.heat
+            heat, heat_begun = state.heat, now
             progress.reset(task, total=state.total)
         best = ""
         if state.best:
@@ -428,10 +430,17 @@ def _watcher(progress: Progress, shape: Shape, budget: float) -> Any:
             description=f"{_name(shape)} heat {state.heat + 1}/{state.heats}",
             completed=state.done,
             best=best,
+            left=_minutes(min(seconds_left(state, now - heat_begun), budget - (now - begun))),
             visible=not over,
         )
 
     return watch
+
+
+def _minutes(seconds: float) -> str:
+    """Seconds as minutes and seconds, a clock's way."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    return f"{minutes}:{rest:02}"
 
 
 def _table_of(
