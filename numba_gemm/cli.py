@@ -1,4 +1,4 @@
-"""The command line: ``numba-gemm climb``, ``inspect`` and ``model``.
+"""The command line: ``numba-gemm climb``, ``inspect``, ``model``, ``tune`` and ``report``.
 
 Tables go to stdout, progress and errors to stderr.  The exit status is 0, 1 where a check failed, 2 for
 bad input and 130 after Ctrl-C.  Modules that look for a GPU are imported by the command that needs one.
@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from . import __version__
+from . import __version__, files
 
 if TYPE_CHECKING:
     from .climb import Step
@@ -165,8 +165,51 @@ def _parser() -> argparse.ArgumentParser:
         help="on a GPU: time launches of more and more blocks, across whole waves, for two tiles",
     )
     model.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as well")
+    model.add_argument(
+        "--explain", action="store_true", help="which kernel gemm takes for this shape, and why"
+    )
     model.set_defaults(command=_model)
+    _add_tune(commands)
+    _add_report(commands)
     return parser
+
+
+def _add_report(commands: Any) -> None:
+    report = commands.add_parser(
+        "report",
+        help="turn measured benchmarks into tables and pictures",
+        description="Print tables of what pytest --benchmark-only bench --benchmark-json FILE measured "
+        "on a GPU, write pictures of it, fill the places in a text that are marked for it.",
+    )
+    report.add_argument(
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="of pytest-benchmark, or from --slim; several are parts of one run",
+    )
+    report.add_argument(
+        "--output", type=Path, metavar="DIR", help="write report.md and the pictures there"
+    )
+    report.add_argument(
+        "--readme",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="fill the tables between <!-- report:NAME --> and <!-- /report --> (may be repeated)",
+    )
+    report.add_argument(
+        "--slim", type=Path, metavar="FILE", help="write what a report needs of FILE, to be committed"
+    )
+    report.add_argument(
+        "--against",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="compare with a second run, figure by figure",
+    )
+    report.set_defaults(command=_report)
 
 
 def _whole_number(text: str) -> int:
@@ -456,7 +499,115 @@ def _inspect_table(arch: str, reports: Sequence[Report]) -> Table:
 def _model(options: argparse.Namespace) -> int:
     from . import model_command
 
-    return model_command.run(options)
+    return _explain(options) if options.explain else model_command.run(options)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    for name in ("tile", "plot", "json", "measure_waves"):
+        if getattr(options, name):
+            raise InputError(f"--explain and --{name.replace('_', '-')} exclude each other")
+    try:
+        from . import dispatch, operands
+        from .model import devices
+        from .problem import Problem
+
+        gpu = devices.named(options.gpu) if options.gpu else devices.current() or devices.named("H200")
+    except (RuntimeError, ValueError) as error:
+        raise InputError(str(error)) from error
+    if max(options.shape) > operands.MAX_SIZE:
+        raise InputError(
+            f"--shape has {max(options.shape)}; no size may be more than {operands.MAX_SIZE}"
+        )
+    print(dispatch.explain(Problem(*options.shape), gpu))
+    return 0
+
+
+# tune ---------------------------------------------------------------------------------------------
+
+
+def _add_tune(commands: Any) -> None:
+    tune = commands.add_parser(
+        "tune",
+        help="search for the fastest tile parameters on this GPU",
+        description="Time every legal tile of a rung on this GPU, the slower ones briefly, check the "
+        "fastest against numpy and keep it for gemm to use. The same command goes on where an "
+        "interrupted one stopped.",
+    )
+    tune.add_argument("--rung", metavar="R", help="(default: the highest that the GPU can run)")
+    tune.add_argument(
+        "--portfolio",
+        action="store_true",
+        help="time the few kernels among which gemm chooses instead, by default on its 24 shapes",
+    )
+    tune.add_argument(
+        "--orders",
+        type=_size,
+        metavar="COUNT",
+        help="try so many orders of a thread's columns for the rung's own tile instead of tiles",
+    )
+    shape = tune.add_mutually_exclusive_group()
+    shape.add_argument(
+        "--shape", type=_size, nargs=3, metavar=("M", "N", "K"), help="(default 4096 4096 4096)"
+    )
+    shape.add_argument("--shapes", type=Path, metavar="FILE", help="one M N K a line, # for comments")
+    tune.add_argument(
+        "--budget",
+        type=_seconds,
+        metavar="SECONDS",
+        help="for all shapes together (default 180 for each; none for --portfolio)",
+    )
+    tune.add_argument("--seed", type=_seed, default=0, help="of the operands and the order (default 0)")
+    tune.add_argument("--json", type=Path, metavar="FILE", help="write every measurement to FILE")
+    tune.add_argument("--plot", type=Path, metavar="FILE", help="draw the candidates (PNG, SVG)")
+    tune.add_argument(
+        "--found",
+        type=Path,
+        metavar="FILE",
+        help="add the winners to FILE, as the package keeps its own",
+    )
+    tune.add_argument("--dry-run", action="store_true", help="only list what would be tried, in order")
+    tune.add_argument("--gpu", metavar="NAME", help="with --dry-run: the GPU to list for")
+    tune.set_defaults(command=_tune)
+
+
+def _seconds(text: str) -> float:
+    value = _number(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} should be more than 0")
+    return value
+
+
+def _tune(options: argparse.Namespace) -> int:
+    try:
+        from .search import tune
+    except RuntimeError as error:
+        raise InputError(str(error)) from error
+    return tune.run(options)
+
+
+# report -------------------------------------------------------------------------------------------
+
+
+def _report(options: argparse.Namespace) -> int:
+    if "numba_gemm.target" not in sys.modules:
+        os.environ["NUMBA_GEMM_TARGET"] = "compiler"  # nothing is launched, so no GPU is looked for
+    from . import report
+
+    try:
+        run = report.load_all(options.files)
+        if options.against:
+            run, table = report.compare(run, report.load_all(options.against))
+            print(table)
+        written = report.write(
+            run, options.output, options.readme, options.slim, options.files[0].parent
+        )
+    except (ValueError, ImportError) as error:
+        raise InputError(str(error)) from error
+    for path in written:
+        print(f"numba-gemm: wrote {path}", file=sys.stderr)
+    if not written and not options.against:
+        print(report.text(run))
+    return 0
 
 
 # Files --------------------------------------------------------------------------------------------
@@ -480,20 +631,10 @@ def _writable(path: Path | None, option: str = "--json") -> Path | None:
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write *record*, whole or not at all."""
-    _write_whole(path, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
+    """Write whole or not at all."""
+    files.replace(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    """Write whole or not at all: a file that was there is replaced only by a complete one."""
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)
-        return
-    umask = os.umask(0)
-    os.umask(umask)
-    mode = path.stat().st_mode if path.exists() else 0o666 & ~umask
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".numba-gemm-")
-    with open(handle, "wb") as file:
-        file.write(content)
-        os.fchmod(handle, mode & 0o777)
-    os.replace(part, path)
+    """Write whole or not at all."""
+    files.replace(path, content)

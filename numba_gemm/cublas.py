@@ -1,8 +1,9 @@
 """cuBLAS, to compare with: the vendor's FP32 multiply, called through CuPy.
 
-CuPy is maintained, brings cuBLAS along and hands its calls through unchanged, on the same device arrays
-and the same default stream as Numba.  ``sgemm`` runs in cuBLAS' default math mode, which is FP32
-arithmetic without TF32.
+Of the maintained Python bindings, nvmath-python's (``nvmath.bindings.cublas``) and CuPy's reach the same
+library by the same function.  CuPy's is taken because its wheel brings cuBLAS along, its arrays share
+Numba's without a copy, and it hands the call through unchanged, on the same default stream as Numba.
+``sgemm`` runs in cuBLAS' default math mode, which is FP32 arithmetic without TF32.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import math
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from .rung import Rung
     from .tile import Tile
 
+    Choosing = Callable[[operands.Operands], tuple[Rung, Tile | None]]
+
 __all__ = [
     "DeviceError",
     "Geometry",
     "Launch",
+    "Reference",
     "Verification",
     "VerificationError",
     "compare_with_numpy",
@@ -204,7 +207,7 @@ def _dotted(capability: tuple[int, int]) -> str:
 
 
 def run(
-    rung: Rung,
+    rung: Rung | Choosing,
     A: Any,
     B: Any,
     C: Any = None,
@@ -216,6 +219,9 @@ def run(
     verify: bool = False,
 ) -> Any:
     """``C <- alpha * A @ B + beta * C`` with *rung*; returns C.
+
+    Instead of a rung it may be a function that chooses one, and its tile, when it is given the checked
+    operands; *tile* then does not count.
 
     A, B and C are what :mod:`numba_gemm.operands` accepts.  NumPy arrays are copied to the device and
     a NumPy C is written in place before the call returns.  Device arrays are used where they are, and
@@ -234,6 +240,8 @@ def run(
     if not (stream is None or hasattr(stream, "synchronize")):
         raise TypeError(f"stream is a {type(stream).__name__}; it should be a Numba stream")
     stream = stream or 0
+    if callable(rung):
+        rung, tile = rung(checked)
     rung.build(tile)  # refuses an illegal tile before anything is copied
 
     device_A, device_B = checked.A.to_device(stream), checked.B.to_device(stream)
@@ -326,30 +334,58 @@ def compare_with_numpy(
 
     Raises ValueError where C has another shape than the problem, or beta != 0 has no C0.
     """
+    _refuse_shape(problem, C)
+    return Reference(problem, A, B, C0, seed).compare(C)
+
+
+def _refuse_shape(problem: Problem, C: np.ndarray) -> None:
     if C.shape != (problem.M, problem.N):
         raise ValueError(f"C is of shape {C.shape}; it should be {problem.M} x {problem.N}")
-    if problem.beta != 0 and C0 is None:
-        raise ValueError(f"beta is {problem.beta:g} but C0, which it multiplies, is missing")
-    if C.size == 0:
-        return Verification(0.0, (0, 0), 0)
-    every = slice(None)
-    if problem.M * problem.N * problem.K <= CHECK_ALL_BELOW:
-        parts: list[tuple[Any, Any]] = [(every, every)]
-    else:
-        rng = np.random.default_rng(seed)
-        parts = [(_sample(problem.M, rng), every), (every, _sample(problem.N, rng))]
 
-    found = []
-    for rows, cols in parts:
-        error = _error_over_bound(
-            problem, A[rows], B[:, cols], C[rows, cols], None if C0 is None else C0[rows, cols]
-        )
-        i, j = np.unravel_index(np.argmax(error), error.shape)
-        row = int(i if rows is every else rows[i])
-        col = int(j if cols is every else cols[j])
-        found.append(Verification(float(error[i, j]), (row, col), error.size))
-    worst = max(found, key=lambda part: part.worst)
-    return Verification(worst.worst, worst.where, sum(part.entries for part in found))
+
+class Reference:
+    """numpy's result for one problem, computed once and compared with any number of others.
+
+    See :func:`compare_with_numpy` for what is computed and what is raised.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        A: np.ndarray,
+        B: np.ndarray,
+        C0: np.ndarray | None = None,
+        seed: int = 0,
+    ) -> None:
+        if problem.beta != 0 and C0 is None:
+            raise ValueError(f"beta is {problem.beta:g} but C0, which it multiplies, is missing")
+        self.problem = problem
+        every = slice(None)
+        parts: list[tuple[Any, Any]] = []
+        if problem.M * problem.N * problem.K <= CHECK_ALL_BELOW:
+            parts = [(every, every)]
+        else:
+            rng = np.random.default_rng(seed)
+            parts = [(_sample(problem.M, rng), every), (every, _sample(problem.N, rng))]
+        self._parts = []
+        for rows, cols in parts if problem.M * problem.N else ():
+            exact = _exact(problem, A[rows], B[:, cols], None if C0 is None else C0[rows, cols])
+            self._parts.append((rows, cols, *exact))
+
+    def compare(self, C: np.ndarray) -> Verification:
+        """Compare *C* with it; ValueError where C has another shape than the problem."""
+        _refuse_shape(self.problem, C)
+        if C.size == 0:
+            return Verification(0.0, (0, 0), 0)
+        found = []
+        for rows, cols, exact, bound, overflows in self._parts:
+            error = _error_over_bound(C[rows, cols], exact, bound, overflows)
+            i, j = np.unravel_index(np.argmax(error), error.shape)
+            row = int(i) if isinstance(rows, slice) else int(rows[i])
+            col = int(j) if isinstance(cols, slice) else int(cols[j])
+            found.append(Verification(float(error[i, j]), (row, col), error.size))
+        worst = max(found, key=lambda part: part.worst)
+        return Verification(worst.worst, worst.where, sum(part.entries for part in found))
 
 
 def _sample(size: int, rng: np.random.Generator) -> np.ndarray:
@@ -361,13 +397,14 @@ def _sample(size: int, rng: np.random.Generator) -> np.ndarray:
     return np.unique(np.r_[ends, inside])
 
 
-def _error_over_bound(
-    problem: Problem, A: np.ndarray, B: np.ndarray, C: np.ndarray, C0: np.ndarray | None
-) -> np.ndarray:
-    """Error over bound of every entry of *C*; infinite where no rounding explains it."""
-    exact = np.zeros(C.shape)
-    magnitude = np.zeros(C.shape)
-    overflows = np.zeros(C.shape, bool)
+def _exact(
+    problem: Problem, A: np.ndarray, B: np.ndarray, C0: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The result in float64, what rounding may amount to, and where a sum may overflow on the way."""
+    shape = A.shape[0], B.shape[1]
+    exact = np.zeros(shape)
+    magnitude = np.zeros(shape)
+    overflows = np.zeros(shape, bool)
     nu = (problem.K + 3) * UNIT_ROUNDOFF
     alpha, beta = np.float64(problem.alpha), np.float64(problem.beta)
     with np.errstate(all="ignore"):
@@ -386,13 +423,19 @@ def _error_over_bound(
         # (C.-P. Jeannerod and S. M. Rump, 2013), and twice that continues it without a step.
         gamma = nu / (1 - nu) if nu < 0.5 else 2 * nu
         underflow = SMALLEST_SUBNORMAL / 2 * (problem.K + 3) * (1 + abs(alpha))
-        error = np.abs(C.astype(np.float64) - exact)
-        ratio = error / (gamma * magnitude + underflow)
+        # Where the terms add up to more than float32 holds, a partial sum may overflow on the way.
+        overflows |= np.isfinite(magnitude) & (magnitude > LARGEST)
+        return exact, gamma * magnitude + underflow, overflows
 
+
+def _error_over_bound(
+    C: np.ndarray, exact: np.ndarray, bound: np.ndarray, overflows: np.ndarray
+) -> np.ndarray:
+    """Error over bound of every entry of *C*; infinite where no rounding explains it."""
+    with np.errstate(all="ignore"):
+        ratio: np.ndarray = np.abs(C.astype(np.float64) - exact) / bound
     ratio[np.isnan(ratio)] = np.inf
     same = (C == exact) | (np.isnan(C) & np.isnan(exact))
-    # Where the terms add up to more than float32 holds, a partial sum may overflow on the way.
-    overflows |= np.isfinite(magnitude) & (magnitude > LARGEST)
     ratio[same | (overflows & ~np.isfinite(C))] = 0
     return ratio
 
