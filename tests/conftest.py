@@ -5,6 +5,7 @@ simulated block of 1024 threads takes a tenth of a second or more, so most tests
 on a GPU they use the rungs' own as well.
 """
 
+import dataclasses
 import os
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import settings
 from small_rungs import SMALL
 
-from numba_gemm import LADDER
+from numba_gemm import LADDER, Rung
 from numba_gemm.target import TARGET
 
 settings.register_profile(
