@@ -237,7 +237,7 @@ def test_a_record_of_waves_can_be_drawn(tmp_path, monkeypatch, capsys):
     assert run("--measured", path, "--plot", picture, "--picture", "waves") == 0
     assert "measured" in picture.read_text()
     capsys.readouterr()
-    cli._stdout().print(model_command._waves_table("NVIDIA H200", measured))
+    terminal.stdout().print(model_command._waves_table("NVIDIA H200", measured))
     out = capsys.readouterr().out
     assert sum("square" in line for line in out.splitlines()) == sum(len(one.points) for one in measured)
 

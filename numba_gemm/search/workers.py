@@ -113,8 +113,8 @@ def compile_candidate(candidate: Candidate, shapes: tuple[Shape, ...]) -> Compil
     from numba.cuda import dispatcher
 
     from .. import harness
-    from ..rungs import named
     from ..problem import Problem
+    from ..rungs import named
     from .orders import reordered
 
     rung = reordered(named(candidate.rung), candidate.tile, candidate.order)
