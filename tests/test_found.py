@@ -1,6 +1,7 @@
 """What searches found: classes of shapes, files that two processes write, damaged ones."""
 
 import dataclasses
+import functools
 import json
 import multiprocessing
 import os
@@ -136,6 +137,8 @@ def test_classes_in_place_of_another():
         b'{"format": 99, "results": []}',
         b'{"format": 1, "results": [{"device": "NVIDIA Test-1"}]}',
         b'{"format": 1, "results": 3}',
+        b"[" * 100_000,
+        b'{"format": 1, "more": ' + b"[" * 100_000,
     ],
 )
 def test_a_damaged_file_is_set_aside(cache, damage):
@@ -152,7 +155,18 @@ def test_a_damaged_file_is_set_aside(cache, damage):
 
 @pytest.mark.parametrize(
     "change",
-    [{"seconds": -1.0}, {"seconds": float("nan")}, {"shape": [1, 2]}, {"candidate": {"rung": "x"}}],
+    [
+        {"seconds": -1.0},
+        {"seconds": float("nan")},
+        {"seconds": 10**400},
+        {"cublas_seconds": "nan"},
+        {"shape": [1, 2]},
+        {"shape": [float("inf"), 1, 1]},
+        {"shape": [10**400, 1, 1]},
+        {"candidate": {"rung": "x"}},
+        {"candidate": {"rung": "x", "tile": {"BM": 0.5, "BN": 1, "BK": 1}}},
+        {"candidate": {"rung": "x", "tile": None, "order": [float("inf")]}},
+    ],
 )
 def test_a_result_that_makes_no_sense_is_damage(cache, change):
     entry = json.loads(json.dumps(dataclasses.asdict(result()))) | change
@@ -160,6 +174,30 @@ def test_a_result_that_makes_no_sense_is_damage(cache, change):
     cache.write_text(json.dumps({"format": 1, "results": [entry]}))
     with pytest.warns(UserWarning, match="damaged"):
         assert load(DEVICE) == []
+
+
+def test_what_cannot_be_read_is_passed_over(cache, tmp_path, monkeypatch):
+    """With a warning: a folder, a file in place of a folder, a name too long, a forbidden file."""
+    found.write(found.SHIPPED / "b.json", [result()])
+    cache.mkdir(parents=True)
+    for place, message in (
+        (tmp_path / "cache", "Is a directory"),
+        (cache.parents[2] / "shipped" / "b.json", "Not a directory"),
+        (tmp_path / ("x" * 300), "File name too long"),
+    ):
+        monkeypatch.setenv("NUMBA_GEMM_CACHE", str(place))
+        with pytest.warns(UserWarning, match=f"passed over: {message}"):
+            assert load(DEVICE) == [result()]
+        with pytest.raises(OSError, match=message):
+            keep([result()])
+
+    def forbidden(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(found.Path, "exists", forbidden)
+    monkeypatch.setattr(found.Path, "read_bytes", forbidden)
+    with pytest.warns(UserWarning, match="passed over: Permission denied"):
+        load(DEVICE)
 
 
 def test_damaged_shipped_results_are_passed_over():
@@ -178,16 +216,19 @@ def test_results_that_come_with_the_package(monkeypatch):
         assert found._read(path)
 
 
-def write_many(first):
+def write_many(store, first):
     """Keep results of twenty classes, one by one."""
     for n in range(20):
-        keep([result(K=2 ** (n % 10) * 4, rung=f"r{first + n // 10}")])
+        store([result(K=2 ** (n % 10) * 4, rung=f"r{first + n // 10}")])
 
 
-def test_two_processes_may_write_at_once(cache):
+@pytest.mark.parametrize("name", ["keep", "add"])
+def test_two_processes_may_write_at_once(cache, name):
     """Nothing of either is lost, and the file is whole whenever it is looked at."""
+    cache.parent.mkdir(parents=True)
+    store = {"keep": keep, "add": functools.partial(found.add, cache)}[name]
     context = multiprocessing.get_context("fork")
-    writers = [context.Process(target=write_many, args=(first,)) for first in (0, 2)]
+    writers = [context.Process(target=write_many, args=(store, first)) for first in (0, 2)]
     for writer in writers:
         writer.start()
     while any(writer.is_alive() for writer in writers):

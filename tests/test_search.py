@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fake_lab import FakeLab
 
-from numba_gemm import LADDER, Tile
+from numba_gemm import LADDER, Tile, records
 from numba_gemm.model import devices
 from numba_gemm.problem import Problem
 from numba_gemm.rungs import async_copy, double_buffered, naive, vectorized
@@ -320,6 +320,21 @@ def test_a_torn_last_line_is_dropped(tmp_path):
         json.dumps(ABOUT).encode() + b"\n[]\n",
         json.dumps(ABOUT).encode() + b'\n{"candidate": 3}\n',
         b'{"what": "another search"}\n',
+        json.dumps(ABOUT).encode() + b"\n" + b"[" * 100_000 + b"\n",
+        *(
+            json.dumps(ABOUT).encode()
+            + b"\n"
+            + json.dumps(dataclasses.asdict(Outcome(FASTEST, SHAPE, 0, (1.0,))) | changes).encode()
+            + b"\n"
+            for changes in (
+                {"seconds": [math.nan]},
+                {"seconds": [-1e-3]},
+                {"seconds": [10**400]},
+                {"seconds": []},
+                {"shape": [math.inf, 1, 1]},
+                {"shape": [10**400, 1, 1]},
+            )
+        ),
     ],
 )
 def test_a_damaged_journal_is_set_aside(tmp_path, damage):
@@ -454,7 +469,7 @@ def test_orders_to_try():
     assert found == permutations(double_buffered.RUNG, 20, seed=1)
     assert orders[:3] == [c.order for c in permutations(double_buffered.RUNG, 20, seed=2)[:3]]
     assert orders != [c.order for c in permutations(double_buffered.RUNG, 20, seed=2)]
-    assert Candidate.from_dict(json.loads(json.dumps(found[3].as_dict()))) == found[3]
+    assert records.parse(json.dumps(found[3].as_dict()).encode(), Candidate) == found[3]
     with pytest.raises(ValueError, match="vectorized has no order"):
         permutations(vectorized.RUNG, 2, 0)
 

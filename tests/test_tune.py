@@ -7,7 +7,7 @@ import re
 import pytest
 from fake_lab import FakeLab
 
-from numba_gemm import LADDER, Tile, cli, dispatch
+from numba_gemm import LADDER, Tile, cli, dispatch, records
 from numba_gemm.model import devices
 from numba_gemm.rungs import double_buffered, vectorized
 from numba_gemm.search import found, plot, tune
@@ -51,7 +51,7 @@ def test_a_dry_run_lists_the_space_in_order(tmp_path, capsys):
     record = json.loads(path.read_text())
     [listed] = record["shapes"]
     assert listed["shape"] == [4096, 4096, 4096]
-    candidates = [Candidate.from_dict(entry) for entry in listed["candidates"]]
+    candidates = [records.convert(entry, Candidate) for entry in listed["candidates"]]
     assert Candidate("vectorized", Tile(128, 128, 16, 8, 8)) in candidates
     assert [str(candidate) for candidate in candidates] == names(out)
     expected = [entry["predicted_seconds"] for entry in listed["candidates"]]
@@ -202,13 +202,13 @@ def test_the_winner_is_kept_and_used(lab, tmp_path, capsys, cache):
     record = json.loads(files[0].read_text())
     assert record["rounds"] == [1, 3, 7]
     [entry] = record["shapes"]
-    assert Candidate.from_dict(entry["winner"]) == FASTEST
+    assert records.convert(entry["winner"], Candidate) == FASTEST
     assert entry["of_cublas"] == pytest.approx(0.8, rel=0.01)
     places = {standing["predicted_rank"] for standing in entry["standings"]}
     assert len(places) == len(entry["standings"]) == len({candidate for candidate, _ in lab.raced}) - 1
     [failure] = entry["failures"]
     assert failure["failed"] == "verify"
-    assert Candidate.from_dict(failure) == WRONG
+    assert records.convert(failure, Candidate) == WRONG
 
 
 def test_the_portfolio_is_raced_on_every_shape(lab, tmp_path, capsys):

@@ -24,13 +24,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import platformdirs
 from filelock import FileLock
 
-from .. import __version__, files
+from .. import __version__, files, records
 from ..model import devices
+from ..records import Seconds, Size
 from .journal import set_aside
 from .space import Candidate
 
@@ -67,9 +68,9 @@ class Found:
 
     device: str
     candidate: Candidate
-    shape: tuple[int, int, int]
-    seconds: float
-    cublas_seconds: float | None
+    shape: tuple[Size, Size, Size]
+    seconds: Seconds
+    cublas_seconds: Seconds | None
     versions: Mapping[str, str]
     aligned: bool = True
 
@@ -88,25 +89,13 @@ class Found:
         """What it is filed under in its device's file: rung and shape class."""
         return self.candidate.rung, self.shape_class
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Found:
-        """The result that :func:`dataclasses.asdict` took apart.
 
-        Raises ValueError, TypeError or KeyError where it is damaged.
-        """
-        M, N, K = (int(size) for size in data["shape"])
-        seconds, cublas = float(data["seconds"]), data["cublas_seconds"]
-        if not 0 < seconds < math.inf or min(M, N, K) < 1:
-            raise ValueError(f"{M} x {N} x {K} in {seconds} s")
-        return cls(
-            str(data["device"]),
-            Candidate.from_dict(data["candidate"]),
-            (M, N, K),
-            seconds,
-            None if cublas is None else float(cublas),
-            {str(name): str(value) for name, value in data["versions"].items()},
-            bool(data["aligned"]),
-        )
+@dataclass(frozen=True)
+class _File:
+    """A file of results; FORMAT is the only one there has been."""
+
+    format: Literal[1]
+    results: tuple[Found, ...]
 
 
 def shape_class(M: int, N: int, K: int, aligned: bool = True) -> str:
@@ -165,22 +154,19 @@ def _user_file(device: str) -> Path:
 
 
 def _read(path: Path) -> list[Found]:
-    """The results in a file, if there is one; ValueError, TypeError or KeyError where it is damaged."""
+    """The results in a file, if there is one; ValueError where it is damaged."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return list(records.read(path, _File).results)
     except FileNotFoundError:
         return []
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ValueError(f"it is not of format {FORMAT}")
-    return [Found.from_dict(entry) for entry in data["results"]]
 
 
 def _read_or_set_aside(path: Path) -> list[Found]:
     try:
         return _read(path)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except ValueError as error:
         with contextlib.suppress(FileNotFoundError):  # another process was faster
-            set_aside(path, str(error) or type(error).__name__)
+            set_aside(path, str(error))
         return []
 
 
@@ -191,18 +177,18 @@ def load(device: str) -> list[Found]:
     other versions.  Nothing is raised for damaged or unreadable files: they are set aside, or passed
     over, with a warning.
     """
-    mine = []
+    results = []
     path = _user_file(device)
-    if path.exists():
-        with contextlib.suppress(OSError):
-            mine = [found for found in _read_or_set_aside(path) if found.versions == versions()]
-    shipped = []
+    try:
+        results += [found for found in _read_or_set_aside(path) if found.versions == versions()]
+    except OSError as error:
+        warnings.warn(f"{path} is passed over: {error.strerror}", stacklevel=2)
     for path in sorted(SHIPPED.glob("*.json")):
         try:
-            shipped += _read(path)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            warnings.warn(f"{path} is passed over, as it is damaged: {error}", stacklevel=2)
-    return [found for found in mine + shipped if _key(found.device) == _key(device)]
+            results += _read(path)
+        except (OSError, ValueError) as error:
+            warnings.warn(f"{path} is passed over: {error}", stacklevel=2)
+    return [found for found in results if _key(found.device) == _key(device)]
 
 
 def best(results: Iterable[Found], wanted: str) -> list[Found]:
@@ -219,7 +205,10 @@ def best(results: Iterable[Found], wanted: str) -> list[Found]:
 
 
 def keep(results: Iterable[Found]) -> list[Path]:
-    """Add results to the user's files, one a device, and drop what other versions found; the paths."""
+    """Add results to the user's files, one a device, and drop what other versions found; the paths.
+
+    Raises OSError where one cannot be read or written.
+    """
     by_device: dict[str, list[Found]] = {}
     for found in results:
         by_device.setdefault(found.device, []).append(found)
@@ -227,7 +216,7 @@ def keep(results: Iterable[Found]) -> list[Path]:
     for device, fresh in by_device.items():
         path = _user_file(device)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_name(path.name + ".lock")):
+        with _locked(path):
             current = [found for found in _read_or_set_aside(path) if found.versions == versions()]
             write(path, _merged(current, fresh))
         paths.append(path)
@@ -235,8 +224,17 @@ def keep(results: Iterable[Found]) -> list[Path]:
 
 
 def add(path: Path, results: Iterable[Found]) -> None:
-    """Add results to a file of any name, such as one that is to come with the package."""
-    write(path, _merged(_read_or_set_aside(path), results))
+    """Add results to a file of any name, such as one that is to come with the package.
+
+    Raises OSError where it cannot be read or written.
+    """
+    with _locked(path):
+        write(path, _merged(_read_or_set_aside(path), results))
+
+
+def _locked(path: Path) -> FileLock:
+    """The lock under which *path* is read, changed and replaced."""
+    return FileLock(path.with_name(path.name + ".lock"))
 
 
 def _merged(current: Iterable[Found], fresh: Iterable[Found]) -> list[Found]:

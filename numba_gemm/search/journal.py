@@ -17,6 +17,8 @@ from typing import Any, TextIO
 
 from filelock import FileLock, Timeout
 
+from .. import records
+from ..records import Seconds, Size
 from .space import Candidate
 
 __all__ = ["Journal", "JournalBusyError", "Outcome", "set_aside"]
@@ -34,30 +36,19 @@ class Outcome:
 
     *seconds* has the device time of one launch for each round; it is empty where the candidate failed,
     and then *failed* names the step (``compile``, ``launch``, ``verify``) and *reason* says why.
+    Raises ValueError where there is neither.
     """
 
     candidate: Candidate
-    shape: Shape
+    shape: tuple[Size, Size, Size]
     heat: int
-    seconds: tuple[float, ...] = ()
+    seconds: tuple[Seconds, ...] = ()
     failed: str | None = None
     reason: str | None = None
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Outcome:
-        """The outcome that :func:`dataclasses.asdict` took apart."""
-        M, N, K = (int(size) for size in data["shape"])
-        seconds = tuple(float(value) for value in data["seconds"])
-        if not seconds and data["failed"] is None:
+    def __post_init__(self) -> None:
+        if not self.seconds and self.failed is None:
             raise ValueError("an outcome has neither times nor a failure")
-        return cls(
-            Candidate.from_dict(data["candidate"]),
-            (M, N, K),
-            int(data["heat"]),
-            seconds,
-            data["failed"],
-            data["reason"],
-        )
 
 
 def set_aside(path: Path, why: str) -> Path:
@@ -73,7 +64,8 @@ class Journal:
 
     *about* is what the search is, ready for JSON: the same *path* with another *about* is set aside with
     a warning, as is a file that is no journal.  A last line without an end, as a crash may leave one, is
-    dropped.  Raises JournalBusyError where another process has it open.
+    dropped.  Raises JournalBusyError where another process has it open, OSError where it cannot be
+    read or written.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
@@ -134,12 +126,12 @@ class Journal:
         text = self.path.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
         try:
-            lines = [json.loads(line) for line in whole.splitlines()]
-            if lines and lines[0] != self.about:
+            lines = whole.splitlines()
+            if lines and records.parse(lines[0], dict) != self.about:
                 raise ValueError("it belongs to another search")
-            self.outcomes = [Outcome.from_dict(line) for line in lines[1:]]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            set_aside(self.path, str(error) or type(error).__name__)
+            self.outcomes = [records.parse(line, Outcome) for line in lines[1:]]
+        except ValueError as error:
+            set_aside(self.path, str(error))
             self.outcomes = []
             return
         if len(whole) < len(text):

@@ -54,18 +54,6 @@ class Candidate:
         """The candidate ready for JSON."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Candidate:
-        """The candidate that :meth:`as_dict` took apart.
-
-        Raises ValueError, TypeError or KeyError where it is damaged.
-        """
-        rung, tile = data["rung"], data["tile"]
-        if not isinstance(rung, str):
-            raise TypeError(f"rung is a {type(rung).__name__}; it should be a string")
-        order = tuple(int(column) for column in data.get("order", ()))
-        return cls(rung, None if tile is None else Tile(**tile), order)
-
 
 def short(tile: Tile) -> str:
     """A tile in few characters: block x depth, thread, warp, stages (``128x256x8 8x16 w64x64 s2``)."""
