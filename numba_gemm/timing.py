@@ -14,6 +14,7 @@ of a round, back to back, and what the one before left in L2 is there.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 import warnings
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 HOLD_PER_LAUNCH_US = 200
-"""How long to park the device for each launch that is queued: thrice what Numba takes to launch."""
+"""How long to park the device for each launch that is queued, several times what Numba takes for one."""
 
 MOST_PATIENCE = 64
 """How many times as long as that it may be parked before the work is taken to wait for the device."""
@@ -242,11 +243,13 @@ def device_energy(
     counter on in steps, some tens of milliseconds apart; the mean power is the slope from one step to
     another at least *interval* later.
 
-    Raises ValueError for launches so short that the host cannot keep the device busy, RuntimeError
-    where the counter does not move.
+    Raises ValueError for launches so short that the host cannot keep the device busy, and for *seconds*
+    that are no time, RuntimeError where the counter does not move.
     """
-    if seconds < LEAST_FOR_ENERGY:
-        raise ValueError(f"seconds is {seconds:g}; it should be at least {LEAST_FOR_ENERGY:g}")
+    if not LEAST_FOR_ENERGY <= seconds < math.inf:
+        raise ValueError(
+            f"seconds is {seconds:g}; it should be finite and at least {LEAST_FOR_ENERGY:g}"
+        )
     batch = max(1, round(ROUND_SECONDS / seconds))
     steps: list[tuple[float, float]] = []
     in_flight: deque[Any] = deque()

@@ -470,6 +470,12 @@ def test_orders_to_try():
     assert orders[:3] == [c.order for c in permutations(double_buffered.RUNG, 20, seed=2)[:3]]
     assert orders != [c.order for c in permutations(double_buffered.RUNG, 20, seed=2)]
     assert records.parse(json.dumps(found[3].as_dict()).encode(), Candidate) == found[3]
+    four = dataclasses.replace(double_buffered.RUNG, tile=Tile(64, 64, 8, 4, 4, 32, 16, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(double_buffered, "FOUND_ORDER", (0, 1, 2, 3))
+        assert len(permutations(four, 24, 0)) == 24
+        with pytest.raises(ValueError, match="25 orders of 4 columns are too many; no more than 24"):
+            permutations(four, 25, 0)
     with pytest.raises(ValueError, match="vectorized has no order"):
         permutations(vectorized.RUNG, 2, 0)
 

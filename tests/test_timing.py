@@ -211,8 +211,13 @@ def test_energy_of_a_launch(model):
 
 def test_energy_of_short_launches_is_refused(model):
     """The host could not keep the device busy, and idle power would be counted as theirs."""
-    with pytest.raises(ValueError, match=r"seconds is 0\.0001; it should be at least 0\.0005"):
+    with pytest.raises(
+        ValueError, match=r"seconds is 0\.0001; it should be finite and at least 0\.0005"
+    ):
         timing.device_energy(model.launch(1e-4), 1e-4, Watch(model))
+    for seconds in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(ValueError, match=f"seconds is {seconds:g}; it should be finite"):
+            timing.device_energy(model.launch(1e-4), seconds, Watch(model))
 
 
 def test_a_counter_that_stands_still(model):

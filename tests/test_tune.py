@@ -98,6 +98,10 @@ def test_shapes_from_a_file(tmp_path):
         (["--gpu", "Voodoo"], "there is no GPU 'Voodoo' in the table"),
         (["--portfolio", "--rung", "square"], "--portfolio and --rung exclude each other"),
         (["--portfolio", "--orders", 3], "--portfolio and --orders exclude each other"),
+        (
+            ["--orders", 99999999999, "--rung", "async_copy"],
+            "99999999999 orders of 16 columns are too many",
+        ),
         (["--orders", 3, "--rung", "square"], "the rung square has no order of columns"),
         (["--orders", 3, "--rung", "async_copy", "--gpu", "V100"], "cannot run the rung async_copy"),
         (["--shape", 2**31, 1, 1], "2147483648 x 1 x 1 is too large"),
@@ -241,6 +245,28 @@ def test_an_interrupted_search_goes_on(lab, capsys, cache, monkeypatch):
     assert [path.name for path in (cache / "tune").glob("*.jsonl")] == [
         path.name for path in (cache / "tune").glob("*.done.jsonl")
     ]
+
+
+def test_what_cannot_be_kept_loses_nothing_else(lab, tmp_path, capsys, cache, monkeypatch):
+    """The cache cannot be written to at the end, when the search is over."""
+    files = tmp_path / "tune.json", tmp_path / "found.json"
+    cache.mkdir()
+    (cache / "found").write_text("in the way")
+    given = "--portfolio", "--shape", 64, 64, 64
+    assert run(*given, "--json", files[0], "--found", files[1]) == 1
+    assert str(cache / "found") in capsys.readouterr().err.replace("\n", "")
+    assert json.loads(files[0].read_text())["shapes"]
+    assert len(found._read(files[1])) == 1
+
+    (cache / "found").unlink()
+
+    def refuse(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tune.terminal, "write_json", refuse)
+    assert run(*given, "--json", files[0]) == 1
+    assert "No space left" in capsys.readouterr().err
+    assert len(found.load("H200")) == 1
 
 
 def test_nothing_right_is_a_failure(lab, monkeypatch):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 import random
 from typing import Any
 
@@ -18,6 +19,9 @@ from ..tile import Tile
 from .space import Candidate
 
 __all__ = ["own_order", "permutations", "reordered"]
+
+MOST_ORDERS = 10_000
+"""More are refused: each has to be compiled."""
 
 _own: dict[str, tuple[int, ...]] = {}
 """The orders that modules came with, where :func:`reordered` has replaced them."""
@@ -38,10 +42,15 @@ def own_order(rung: Rung) -> tuple[int, ...]:
 def permutations(rung: Rung, count: int, seed: int) -> list[Candidate]:
     """*count* orders for *rung*'s own tile: its own, one after the other, even before odd, random ones.
 
-    The same seed gives the same ones.  Raises ValueError where the rung has none.
+    The same seed gives the same ones.  Raises ValueError where the rung has none, or not so many.
     """
     own = own_order(rung)
     columns = len(own)
+    most = min(MOST_ORDERS, math.factorial(columns))
+    if count > most:
+        raise ValueError(
+            f"{count} orders of {columns} columns are too many; no more than {most} are tried"
+        )
     rng = random.Random(seed)
     plain = tuple(range(columns))
     found = dict.fromkeys((own, plain, (*plain[::2], *plain[1::2])))

@@ -9,7 +9,8 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -308,23 +309,12 @@ def _tune(
         print(f"numba-gemm: the same command goes on from {path}", file=sys.stderr)
         raise
     errors.print(f"numba-gemm: every measurement is in {kept}", highlight=False)
+    record = about | {"budget_seconds": _finite(budget_for_all), "shapes": records}
+    record["rounds"] = [heat.rounds for heat in HEATS]
+    complete = _save(options, record, winners, output, errors)
     if options.orders:  # gemm takes a rung's order as its module has it
         for winner in winners:
             console.print(f"{_name(winner.shape)}: FOUND_ORDER = {winner.candidate.order}")
-    else:
-        for written in found.keep(winners):
-            errors.print(f"numba-gemm: the fastest are kept in {written}", highlight=False)
-        forget()
-        if options.found:
-            found.add(options.found, winners)
-    record = about | {"budget_seconds": _finite(budget_for_all), "shapes": records}
-    record["rounds"] = [heat.rounds for heat in HEATS]
-    if output:
-        terminal.write_json(output, record)
-    if options.plot:
-        from .plot import draw
-
-        draw(record, options.plot)
     ratios = [entry["of_cublas"] for entry in records if entry["of_cublas"]]
     if len(ratios) > 1:
         console.print(
@@ -332,7 +322,45 @@ def _tune(
             f"mean, {min(ratios):.3f} x at the least.",
             highlight=False,
         )
-    return 0 if len(winners) == len(shapes) else 1
+    return 0 if complete and len(winners) == len(shapes) else 1
+
+
+def _save(
+    options: argparse.Namespace,
+    record: dict[str, Any],
+    winners: Sequence[found.Found],
+    output: Path | None,
+    errors: Console,
+) -> bool:
+    """Write what a search was made for, wherever it is wanted; what cannot be written is only said."""
+
+    def keep() -> None:
+        for written in found.keep(winners):
+            errors.print(f"numba-gemm: the fastest are kept in {written}", highlight=False)
+        forget()
+
+    def draw() -> None:
+        from . import plot
+
+        plot.draw(record, options.plot)
+
+    writes: list[Callable[[], object]] = []
+    if output:
+        writes.append(partial(terminal.write_json, output, record))
+    if options.found and not options.orders:
+        writes.append(partial(found.add, options.found, winners))
+    if not options.orders:
+        writes.append(keep)
+    if options.plot:
+        writes.append(draw)
+    complete = True
+    for write in writes:
+        try:
+            write()
+        except (OSError, ValueError) as error:
+            errors.print(f"numba-gemm: {error}", highlight=False, markup=False)
+            complete = False
+    return complete
 
 
 def _compile_all(lab: ProcessLab, candidates: Sequence[Candidate], progress: Progress) -> None:
