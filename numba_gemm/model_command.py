@@ -9,7 +9,6 @@ Where it is optimistic: beyond that, every instruction but the multiply-adds is 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import tempfile
@@ -17,14 +16,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec import Meta
 from rich.console import Console
 from rich.table import Table
 
-from . import __version__, files, terminal
+from . import __version__, files, records, terminal
 from .model import banks, devices, hierarchy, prediction, quantization, roofline, traffic
 from .problem import Problem
+from .records import Count, Seconds, Size
 from .terminal import InputError
 from .tile import Tile, TileError
 
@@ -73,7 +74,10 @@ def run(options: argparse.Namespace) -> int:
     gpu = _gpu(options.gpu, measured.device)
     if max(options.shape) > MAX_SIZE:
         raise InputError(f"--shape has {max(options.shape)}; no size may be more than {MAX_SIZE}")
-    problem = Problem(*options.shape)
+    M, N, K = options.shape
+    if max(M * K, K * N, M * N) > terminal.MOST_ELEMENTS:
+        raise InputError(f"--shape is {_shape(options.shape)}; a matrix of that size fits in no memory")
+    problem = Problem(M, N, K)
     if measured.speeds and measured.shape != tuple(options.shape):
         raise InputError(
             f"--measured {options.measured} is of {_shape(measured.shape)}, --shape is "
@@ -167,6 +171,59 @@ def _picture_file(path: Path | None) -> Path | None:
 
 
 @dataclass(frozen=True)
+class _Sizes:
+    """The sizes of a multiply."""
+
+    M: Size
+    N: Size
+    K: Size
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One rung that was run; without *seconds* in the simulator."""
+
+    rung: str
+    seconds: Seconds | None
+
+
+@dataclass(frozen=True)
+class _Climbed:
+    """What is needed of what ``climb --json`` writes."""
+
+    device: str
+    problem: _Sizes
+    rungs: tuple[_Step, ...]
+    cublas_seconds: Seconds | None
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One launch."""
+
+    blocks: Count
+    seconds: Seconds
+
+
+@dataclass(frozen=True)
+class _Series:
+    """The launches of one rung."""
+
+    label: str
+    multiprocessors: Annotated[int, Meta(ge=1, le=1024)]
+    blocks_per_multiprocessor: Annotated[int, Meta(ge=1, le=64)]
+    points: Annotated[tuple[_Point, ...], Meta(min_length=1)]
+
+
+@dataclass(frozen=True)
+class _Waves:
+    """What is needed of what ``--measure-waves --json`` writes."""
+
+    device: str
+    waves: Annotated[tuple[_Series, ...], Meta(min_length=1)]
+
+
+@dataclass(frozen=True)
 class Measured:
     """What was measured: speeds of rungs in TFLOP/s, for one shape, or series of waves."""
 
@@ -174,7 +231,7 @@ class Measured:
     shape: tuple[int, ...] = ()
     speeds: Mapping[str, float] = field(default_factory=dict)
     cublas: float | None = None
-    waves: Sequence[Mapping[str, Any]] = ()
+    waves: Sequence[_Series] = ()
 
 
 def _read_measured(path: Path | None) -> Measured:
@@ -182,42 +239,29 @@ def _read_measured(path: Path | None) -> Measured:
     if path is None:
         return Measured()
     try:
-        record = json.loads(path.read_text())
-        device = record["device"]
+        record = records.read(path, dict[str, Any])
         if "waves" in record:
-            for series in record["waves"]:
-                _wave_points(series)
-            return Measured(device, waves=record["waves"])
-        problem = Problem(**record["problem"])
-        speeds = {
-            step["rung"]: problem.product_flops / step["seconds"] / 1e12
-            for step in record["rungs"]
-            if step["seconds"]
-        }
-        cublas = record["cublas_seconds"]
+            series = records.convert(record, _Waves)
+            return Measured(series.device, waves=series.waves)
+        climbed = records.convert(record, _Climbed)
     except OSError as error:
         raise InputError(f"--measured {path}: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise InputError(
-            f"--measured {path}: it should be what climb --json or model --measure-waves --json wrote"
+            f"--measured {path}: it should be what climb --json or model --measure-waves --json wrote: "
+            f"{error}"
         ) from error
+    sizes = climbed.problem
+    product = roofline.product_flops(sizes.M, sizes.N, sizes.K)
+    speeds = {step.rung: product / step.seconds / 1e12 for step in climbed.rungs if step.seconds}
     if not speeds:
-        raise InputError(f"--measured {path} has no times; {device} has no speed")
+        raise InputError(f"--measured {path} has no times; {climbed.device} has no speed")
+    cublas = climbed.cublas_seconds
     return Measured(
-        device,
-        (problem.M, problem.N, problem.K),
+        climbed.device,
+        (sizes.M, sizes.N, sizes.K),
         speeds,
-        problem.product_flops / cublas / 1e12 if cublas else None,
-    )
-
-
-def _wave_points(series: Mapping[str, Any]) -> tuple[str, int, int, dict[int, float]]:
-    """What a picture of waves takes of one series."""
-    return (
-        str(series["label"]),
-        int(series["multiprocessors"]),
-        int(series["blocks_per_multiprocessor"]),
-        {int(point["blocks"]): float(point["seconds"]) for point in series["points"]},
+        product / cublas / 1e12 if cublas else None,
     )
 
 
@@ -455,11 +499,21 @@ def _draw(picture: str, problem: Problem, gpu: Gpu, rows: Sequence[Row], measure
     )
 
 
-def _draw_waves(measured: Sequence[Mapping[str, Any]]) -> Figure:
+def _draw_waves(measured: Sequence[_Series | Series]) -> Figure:
     """The series of ``--measure-waves`` beside the models."""
     from . import plots
 
-    return plots.waves([plots.Waves(*_wave_points(series)) for series in measured])
+    return plots.waves(
+        [
+            plots.Waves(
+                series.label,
+                series.multiprocessors,
+                series.blocks_per_multiprocessor,
+                {point.blocks: point.seconds for point in series.points},
+            )
+            for series in measured
+        ]
+    )
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -505,7 +559,7 @@ def _measure_waves(options: argparse.Namespace, output: Path | None, picture: Pa
     if output:
         terminal.write_json(output, record)
     if picture:
-        _save(_draw_waves(record["waves"]), picture)
+        _save(_draw_waves(measured), picture)
     console = terminal.stdout()
     console.print(_waves_table(gpu.name, measured))
     for series in measured:

@@ -1,6 +1,7 @@
 """``numba-gemm model``: its tables, files and refusals, and the measuring of waves."""
 
 import json
+import math
 
 import pytest
 
@@ -87,6 +88,8 @@ def test_the_machines_own_gpu_is_the_default(capsys):
         (("--shape", -1, 2, 3), "argument --shape: -1 should be at least 1"),
         (("--shape", 1, 2), "argument --shape: expected 3 arguments"),
         (("--shape", 2**31, 1, 1), "--shape has 2147483648; no size may be more than 2147483647"),
+        (("--shape", *[2**31 - 1] * 3), "--shape is 2147483647 x 2147483647 x 2147483647; a matrix of"),
+        (("--shape", 2**31 - 1, 2**31 - 1, 16), "a matrix of that size fits in no memory"),
         (("--gpu", "H300"), "--gpu: there is no GPU 'H300' in the table; it has V100"),
         (("--tile", "128x128"), "--tile is '128x128'; it should be BMxBNxBK"),
         (("--tile", "axbxc"), "--tile is 'axbxc'; it should be BMxBNxBK"),
@@ -186,6 +189,47 @@ def test_measured_speeds_are_drawn(tmp_path, capsys):
     assert "H200: 132" in capsys.readouterr().out
     assert f"{2 * 64**3 / 2e-6 / 1e12:.3g}" in picture.read_text()
     assert f"cuBLAS, {2 * 64**3 / 1e-6 / 1e12:.3g}" in picture.read_text()
+
+
+ONE = {"rung": "naive", "seconds": 2e-6}
+SERIES = {"label": "x", "multiprocessors": 132, "blocks_per_multiprocessor": 1, "points": []}
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"cublas_seconds": "x"}, "$.cublas_seconds"),
+        ({"cublas_seconds": 10**400}, "$.cublas_seconds"),
+        ({"device": ["NVIDIA H200"]}, "$.device"),
+        ({"device": None}, "$.device"),
+        ({"rungs": [ONE | {"seconds": math.nan}]}, "JSON is malformed"),
+        ({"rungs": [ONE | {"seconds": -0.1}]}, "$.rungs[0].seconds"),
+        ({"rungs": [ONE | {"rung": ["q"]}]}, "$.rungs[0].rung"),
+        ({"problem": {"M": "64", "N": 64, "K": 64}}, "$.problem.M"),
+        ({"problem": {"M": 10**400, "N": 64, "K": 64}}, "$.problem.M"),
+        ({"waves": []}, "$.waves"),
+        ({"waves": 5}, "$.waves"),
+        ({"waves": [SERIES]}, "$.waves[0].points"),
+        ({"waves": [SERIES | {"points": [{"blocks": 0, "seconds": 1}]}]}, "blocks"),
+        ({"waves": [SERIES | {"points": [{"blocks": 1, "seconds": -1}]}]}, "seconds"),
+    ],
+)
+@pytest.mark.parametrize("option", [(), ("--plot", "waves.svg", "--picture", "waves")], ids=len)
+def test_damaged_measurements(capsys, tmp_path, monkeypatch, changes, place, option):
+    """One line that names the place, whether or not they are to be drawn."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    path = climbed(tmp_path / "climb.json", **changes)
+    line = refused(capsys, "--shape", 64, 64, 64, "--measured", path, *option)
+    assert "it should be what climb --json or model --measure-waves --json wrote: " in line
+    assert place in line
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_measurements_that_are_nested_too_deep(capsys, tmp_path):
+    path = tmp_path / "climb.json"
+    path.write_text("[" * 100_000)
+    assert f"--measured {path}: " in refused(capsys, "--measured", path)
 
 
 @pytest.mark.parametrize(
