@@ -557,23 +557,6 @@ def _tune(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     if "numba_gemm.target" not in sys.modules:
         os.environ["NUMBA_GEMM_TARGET"] = "compiler"  # nothing is launched, so no GPU is looked for
-    from . import report
+    from . import report_command
 
-    try:
-        run = report.load_all(options.files)
-        if options.against:
-            run, table = report.compare(run, report.load_all(options.against))
-            print(table)
-        written = report.write(
-            run, options.output, options.readme, options.slim, options.files[0].parent
-        )
-    except (ValueError, ImportError) as error:
-        raise InputError(str(error)) from error
-    for path in written:
-        print(f"numba-gemm: wrote {path}", file=sys.stderr)
-    if not written and not options.against:
-        print(report.text(run))
-    return 0
-
-
-# Files --------------------------------------------------------------------------------------------
+    return report_command.run(options)

@@ -14,12 +14,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from . import files
+from msgspec import UNSET, Meta, UnsetType
+
+from . import records
 from .model import published
+from .records import Count, Fraction, Positive, Seconds, Size
 
-__all__ = ["SECTIONS", "Figure", "Run", "compare", "fill", "load", "load_all", "slim", "text", "write"]
+__all__ = ["SECTIONS", "Figure", "Run", "compare", "fill", "load", "load_all", "slim", "text"]
 
 SIZE = 4096
 """The cube at which the ladder is shown."""
@@ -104,26 +107,118 @@ FORM = "numba-gemm figures 1"
 OWN = {"bench", "name", "M", "N", "K", "spread"}  # of extra_info, what Figure has fields for
 
 
+@dataclass(frozen=True, kw_only=True)
+class _More:
+    """What tables show of what a benchmark recorded beside its time."""
+
+    choice: str = ""
+    l2: str = ""
+    sm_mhz: float | UnsetType = UNSET
+    throttled: tuple[str, ...] = ()
+    joules: Positive | UnsetType = UNSET
+    gflop_per_joule: Positive | UnsetType = UNSET
+    sustained_watts: Positive | UnsetType = UNSET
+    simulated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.simulated:
+            raise ValueError("it was measured in the simulator, whose times say nothing about a GPU")
+        if self.joules is not UNSET and UNSET in (self.gflop_per_joule, self.sustained_watts):
+            raise ValueError("joules should come with gflop_per_joule and sustained_watts")
+
+
+@dataclass(frozen=True)
+class _Environment:
+    """What tables take of :func:`numba_gemm.environment.describe`, on a GPU."""
+
+    device: str
+    fp32_peak_flops_per_second: Positive
+    driver: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SlimFigure(_More):
+    bench: str
+    name: str
+    shape: tuple[Size, Size, Size]
+    seconds: Seconds
+    spread: Fraction
+    rounds: Count
+    again: Seconds | UnsetType = UNSET
+
+
+@dataclass(frozen=True)
+class _Slim:
+    figures: Annotated[tuple[_SlimFigure, ...], Meta(min_length=1)]
+    environment: _Environment
+    date: str
+    command: str
+    launch_floor_seconds: Seconds | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ExtraInfo(_More):
+    bench: str
+    name: str
+    M: Size
+    N: Size
+    K: Size
+
+
+@dataclass(frozen=True)
+class _Stats:
+    min: Seconds
+    median: Seconds
+    max: Seconds
+    rounds: Count
+
+
+@dataclass(frozen=True)
+class _Benchmark:
+    extra_info: _ExtraInfo
+    stats: _Stats
+
+
+@dataclass(frozen=True)
+class _Cpu:
+    brand_raw: str = ""
+
+
+@dataclass(frozen=True)
+class _Machine:
+    numba_gemm: _Environment
+    cpu: _Cpu = field(default_factory=_Cpu)
+
+
+@dataclass(frozen=True)
+class _About:
+    command: str
+    launch_floor_seconds: Seconds | None = None
+
+
+@dataclass(frozen=True)
+class _Pytest:
+    benchmarks: Annotated[tuple[_Benchmark, ...], Meta(min_length=1)]
+    machine_info: _Machine
+    datetime: str
+    numba_gemm: _About
+
+
 def load(path: Path) -> Run:
     """The run in a file of pytest-benchmark's or in the short form.
 
-    Raises ValueError where it is neither, or was measured in the simulator; OSError where it cannot be
-    read.
+    Raises ValueError, which names the file and the place in it, where it is neither, or was measured in
+    the simulator; OSError where it cannot be read.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data.get("form") == FORM:
-            return _from_slim(data)
-        return _from_pytest(data)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{path} is not what pytest --benchmark-only bench --benchmark-json writes: "
-            f"{type(error).__name__} {error}"
-        ) from error
+        data = records.read(path, dict[str, Any])
+        return _from_slim(data) if data.get("form") == FORM else _from_pytest(data)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(
+            f"{path}: it should be what pytest --benchmark-only bench --benchmark-json or "
+            f"numba-gemm report --slim writes: {error}"
+        ) from error
 
 
 def load_all(paths: Sequence[Path]) -> Run:
@@ -135,12 +230,8 @@ def load_all(paths: Sequence[Path]) -> Run:
     first, *others = (load(path) for path in paths)
     figures = list(first.figures)
     for path, part in zip(paths[1:], others, strict=True):
-        for name in {*first.environment, *part.environment}:
-            here, there = first.environment.get(name), part.environment.get(name)
-            if here != there:
-                raise ValueError(
-                    f"{path} was not measured as {paths[0]} was: {name} is {there!r}, not {here!r}"
-                )
+        for difference in _differences(first, part):
+            raise ValueError(f"{path} was not measured as {paths[0]} was: {difference}")
         figures += part.figures
     known = set()
     for figure in figures:
@@ -151,53 +242,60 @@ def load_all(paths: Sequence[Path]) -> Run:
     return replace(first, figures=tuple(figures), command=command)
 
 
+def _differences(first: Run, second: Run) -> list[str]:
+    """In what the *second* run's environment is not the *first* one's, a phrase each."""
+    one, other = (
+        {name: value for name, value in run.environment.items() if name != "versions"}
+        | run.environment.get("versions", {})
+        for run in (first, second)
+    )
+    return [
+        f"{name} is {other.get(name)!r}, not {one.get(name)!r}"
+        for name in dict.fromkeys([*one, *other])
+        if one.get(name) != other.get(name)
+    ]
+
+
 def _from_pytest(data: dict[str, Any]) -> Run:
+    run = records.convert(data, _Pytest)
     figures = []
-    for benchmark in data["benchmarks"]:
-        extra, stats = benchmark["extra_info"], benchmark["stats"]
-        if extra.get("simulated"):
-            raise ValueError("it was measured in the simulator, whose times say nothing about a GPU")
+    for benchmark, raw in zip(run.benchmarks, data["benchmarks"], strict=True):
+        extra, stats = benchmark.extra_info, benchmark.stats
         figures.append(
             Figure(
-                bench=extra["bench"],
-                name=extra["name"],
-                shape=(extra["M"], extra["N"], extra["K"]),
-                seconds=_six(stats["median"]),
-                spread=round((stats["max"] - stats["min"]) / stats["median"], 4),
-                rounds=stats["rounds"],
-                more={name: value for name, value in extra.items() if name not in OWN},
+                bench=extra.bench,
+                name=extra.name,
+                shape=(extra.M, extra.N, extra.K),
+                seconds=_six(stats.median),
+                spread=round((stats.max - stats.min) / stats.median, 4),
+                rounds=stats.rounds,
+                more={name: value for name, value in raw["extra_info"].items() if name not in OWN},
             )
         )
-    about = data["numba_gemm"]
     environment = dict(data["machine_info"]["numba_gemm"])
-    cpu = data["machine_info"].get("cpu", {}).get("brand_raw")
-    if cpu:
-        environment["cpu"] = cpu
-    return Run(
-        tuple(figures),
-        environment,
-        data["datetime"][:10],
-        about["command"],
-        about.get("launch_floor_seconds"),
-    )
+    if run.machine_info.cpu.brand_raw:
+        environment["cpu"] = run.machine_info.cpu.brand_raw
+    about = run.numba_gemm
+    return Run(tuple(figures), environment, run.datetime[:10], about.command, about.launch_floor_seconds)
 
 
 def _from_slim(data: dict[str, Any]) -> Run:
-    figures = []
-    for entry in data["figures"]:
-        more = dict(entry)
-        known = {
-            name: more.pop(name) for name in ("bench", "name", "shape", "seconds", "spread", "rounds")
-        }
-        known["shape"] = tuple(known["shape"])
-        figures.append(Figure(**known, again=more.pop("again", None), more=more))
-    return Run(
-        tuple(figures),
-        data["environment"],
-        data["date"],
-        data["command"],
-        data.get("launch_floor_seconds"),
-    )
+    run = records.convert(data, _Slim)
+    own = {"bench", "name", "shape", "seconds", "spread", "rounds", "again"}
+    figures = [
+        Figure(
+            bench=figure.bench,
+            name=figure.name,
+            shape=figure.shape,
+            seconds=figure.seconds,
+            spread=figure.spread,
+            rounds=figure.rounds,
+            again=None if figure.again is UNSET else figure.again,
+            more={name: value for name, value in raw.items() if name not in own},
+        )
+        for figure, raw in zip(run.figures, data["figures"], strict=True)
+    ]
+    return Run(tuple(figures), data["environment"], run.date, run.command, run.launch_floor_seconds)
 
 
 def _as_dict(figure: Figure) -> dict[str, Any]:
@@ -242,8 +340,13 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
     """A table in Markdown whose first *left* columns are text and whose others are figures."""
     lines = ["| " + " | ".join(heads) + " |"]
     lines.append("|" + "|".join("---" if i < left else "---:" for i in range(len(heads))) + "|")
-    lines.extend("| " + " | ".join(row) + " |" for row in rows)
+    lines.extend("| " + " | ".join(map(_cell, row)) + " |" for row in rows)
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """A text that stays in its cell."""
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _number(value: float) -> str:
@@ -421,7 +524,15 @@ def suite(run: Run) -> str:
     each = [vendor.seconds / ours.seconds for ours, vendor in pairs]
     mean = math.exp(math.fsum(map(math.log, each)) / len(each))
     lowest = min(pairs, key=lambda pair: pair[1].seconds / pair[0].seconds)
-    heads = ("M x N x K", "chosen", "time", "cuBLAS", "TFLOP/s", "cuBLAS", "x cuBLAS")
+    heads = (
+        "M x N x K",
+        "chosen",
+        "time",
+        "cuBLAS, time",
+        "TFLOP/s",
+        "cuBLAS, TFLOP/s",
+        "x cuBLAS",
+    )
     return (
         f"{_table(heads, rows, left=2)}\n\nGeometric mean of {len(each)} ratios: {mean:.3f}; "
         f"the lowest is {min(each):.2f}, at {_shape(lowest[0].shape)}."
@@ -547,7 +658,9 @@ PICTURES = {
 }
 """The pictures that the marker ``NAME-picture`` puts in, by name, with what they show."""
 
-MARKED = re.compile(r"<!-- report:(?P<name>\S+) -->\n(?P<old>.*?)<!-- /report -->", re.DOTALL)
+MARKED = re.compile(
+    r"<!-- report:(?P<name>\S+) -->(?P<end>\r?\n)(?P<old>.*?)<!-- /report -->", re.DOTALL
+)
 
 
 def fill(text: str, run: Run, pictures: Path, folder: Path) -> str:
@@ -555,11 +668,14 @@ def fill(text: str, run: Run, pictures: Path, folder: Path) -> str:
 
     A place is marked by ``<!-- report:NAME -->`` and ``<!-- /report -->`` on lines of their own, NAME
     being one of SECTIONS, or of PICTURES with ``-picture`` behind it.  *folder* is where the text lies.
-    Raises ValueError for an unknown name or a marker without its end.
+    Lines end as that of the marker does.  Raises ValueError for a text without markers, an unknown name,
+    a marker without its end, and for figures that have a marker in them.
     """
     opened, closed = text.count("<!-- report:"), text.count("<!-- /report -->")
     if opened != closed or opened != len(MARKED.findall(text)):
         raise ValueError(f"{opened} places begin with a marker and {closed} end with one")
+    if not opened:
+        raise ValueError("it has no <!-- report:NAME --> and <!-- /report --> to fill between")
 
     def section(match: re.Match[str]) -> str:
         name = match["name"]
@@ -573,7 +689,12 @@ def fill(text: str, run: Run, pictures: Path, folder: Path) -> str:
         else:
             known = ", ".join([*SECTIONS, *(f"{name}-picture" for name in PICTURES)])
             raise ValueError(f"there is no section {name!r}; a report has {known}")
-        return f"<!-- report:{name} -->\n{new}\n<!-- /report -->"
+        if "<!--" in new or "-->" in new:
+            raise ValueError(
+                f"the section {name!r} would have a <!-- or --> in it, from the figures' file"
+            )
+        lines = [f"<!-- report:{name} -->", *new.split("\n"), "<!-- /report -->"]
+        return match["end"].join(lines)
 
     return MARKED.sub(section, text)
 
@@ -592,42 +713,21 @@ def text(run: Run) -> str:
     return "\n\n".join(parts)
 
 
-def write(
-    run: Run, output: Path | None, readmes: Sequence[Path], short: Path | None, here: Path
-) -> list[Path]:
-    """Write report and pictures to *output*, the tables into *readmes*, the short form to *short*.
-
-    Where only *readmes* are asked for, pictures are linked to, and written, *here*.  Returns what was
-    written.  Everything is made before anything is written: ValueError where a text is not marked as
-    it should be, ImportError where pictures need matplotlib, OSError where a text cannot be read.
-    """
-    folder = output or here
-    new: dict[Path, str] = {}
-    for readme in readmes:
-        new[readme] = fill(readme.read_text(encoding="utf-8"), run, folder, readme.parent)
-    if output or readmes:
-        from .report_pictures import draw
-
-        new |= {folder / f"{name}.svg": picture for name, picture in draw(run).items()}
-    if output:
-        new[output / "report.md"] = text(run) + "\n"
-        output.mkdir(parents=True, exist_ok=True)
-    if short:
-        new[short] = slim(run)
-    for path, content in new.items():
-        files.replace(path, content)
-    return list(new)
-
-
 # Two runs -----------------------------------------------------------------------------------------
 
 
 def compare(run: Run, other: Run) -> tuple[Run, str]:
     """*run* with the figures of *other* as its second run, and a table of how far they lie apart.
 
-    The table has the figures of a millisecond or more that both have.
+    The table has the figures of a millisecond or more that both have; below it stands in what else the
+    runs differ.  Raises ValueError for runs on different devices, or without a figure in common.
     """
+    here, there = run.environment["device"], other.environment["device"]
+    if here != there:
+        raise ValueError(f"it is of another device, {there}; the first run is of one {here}")
     second = {figure.key: figure.seconds for figure in other.figures}
+    if not second.keys() & {figure.key for figure in run.figures}:
+        raise ValueError("no figure is in both runs")
     both = [replace(figure, again=second.get(figure.key)) for figure in run.figures]
     rows = [
         (
@@ -647,4 +747,7 @@ def compare(run: Run, other: Run) -> tuple[Run, str]:
     table = f"{_table(heads, rows, left=3)}\n\n{_repeated([f for f in both if f.again is not None])}"
     if alone:
         table += f"\n\n{len(alone)} figures are in one of the runs only."
+    differences = _differences(run, other)
+    if differences:
+        table += f"\n\nIn the second run, {'; '.join(differences)}."
     return replace(run, figures=tuple(both)), table

@@ -18,6 +18,7 @@ from . import files
 __all__ = [
     "MOST_ELEMENTS",
     "InputError",
+    "folder",
     "milliseconds",
     "progress",
     "stdout",
@@ -67,16 +68,28 @@ def writable(path: Path | None, option: str = "--json") -> Path | None:
     if path is None:
         return None
     try:
-        path = path.resolve()
-        if path.is_dir():
+        end = path.resolve()
+        if end.is_dir():
             raise IsADirectoryError("it is a folder")
-        if path.exists() and not path.is_file():
-            return path  # a device or a pipe, which is written to as it is
-        path.with_name(path.name).exists()  # a name that is too long shows here
-        with tempfile.TemporaryFile(dir=path.parent):
-            return path
+        if end.exists() and not end.is_file():
+            return end  # a device or a pipe, which is written to as it is
+        end.with_name(end.name).exists()  # a name that is too long shows here
+        with tempfile.TemporaryFile(dir=end.parent):
+            return end
     except OSError as error:
         raise InputError(f"{option} {path}: {error.strerror or error}") from error
+    except RuntimeError as error:
+        raise InputError(f"{option} {path}: it is a link to itself") from error
+
+
+def folder(path: Path, option: str) -> None:
+    """Make the folder *path* of *option* where there is none; refused where nothing can be written."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise InputError(f"{option} {path}: {error.strerror}") from error
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:

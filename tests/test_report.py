@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from numba_gemm import LADDER, cli, report
+from numba_gemm import LADDER, cli, report, report_command
 from numba_gemm.model.published import A6000_GFLOPS
 from numba_gemm.report import CUBLAS
 
@@ -104,6 +104,15 @@ def run(path):
     return report.load(path)
 
 
+def refused(capsys, *arguments):
+    """The one line with which ``numba-gemm report`` refuses these arguments."""
+    assert cli.main(["report", *map(str, arguments)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    [line] = captured.err.splitlines()
+    return line
+
+
 def row(table, first):
     """The cells of the row whose first text is *first*."""
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
@@ -143,17 +152,69 @@ def test_the_short_form(run, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no JSON"),
-        ("[]", "is not what pytest"),
-        ("{}", "is not what pytest"),
-        ('{"benchmarks": [{}]}', "is not what pytest"),
+        ("{", "truncated"),
+        ("[]", "Expected `object`, got `array`"),
+        ("{}", "missing required field `benchmarks`"),
+        ('{"benchmarks": [{}]}', r"missing required field `extra_info` - at `\$.benchmarks\[0\]`"),
+        ("[" * 100_000, "Expected `object`, got `array`"),
+        ('{"benchmarks": ' + "[" * 100_000, "nested too deep"),
+        ("\ufeff{}", "malformed"),
     ],
 )
 def test_other_files_are_refused(tmp_path, text, message):
     path = tmp_path / "other.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"it should be what pytest .* writes: .*" + message):
         report.load(path)
+
+
+FIGURE, ENVIRONMENT, GONE = "figures", "environment", object()
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "place"),
+    [
+        (ENVIRONMENT, {"device": GONE}, "device` - at `$.environment"),
+        (ENVIRONMENT, {"fp32_peak_flops_per_second": GONE}, "fp32_peak_flops_per_second"),
+        (ENVIRONMENT, {"versions": 3}, "$.environment.versions"),
+        (None, {"environment": []}, "$.environment"),
+        (None, {"environment": None}, "$.environment"),
+        (None, {"command": None}, "$.command"),
+        (None, {"date": 7}, "$.date"),
+        (None, {"launch_floor_seconds": "x"}, "$.launch_floor_seconds"),
+        (None, {"figures": []}, "$.figures"),
+        (None, {"figures": [3]}, "$.figures[0]"),
+        (FIGURE, {"seconds": 0}, "$.figures[0].seconds"),
+        (FIGURE, {"seconds": "1"}, "$.figures[0].seconds"),
+        (FIGURE, {"seconds": -1e-3}, "$.figures[0].seconds"),
+        (FIGURE, {"seconds": 10**400}, "$.figures[0].seconds"),
+        (FIGURE, {"seconds": math.nan}, "malformed"),
+        (FIGURE, {"shape": [1, 2]}, "$.figures[0].shape"),
+        (FIGURE, {"shape": "4096"}, "$.figures[0].shape"),
+        (FIGURE, {"shape": [0, 1, 1]}, "$.figures[0].shape[0]"),
+        (FIGURE, {"spread": None}, "$.figures[0].spread"),
+        (FIGURE, {"again": "x"}, "$.figures[0].again"),
+        (FIGURE, {"again": None}, "$.figures[0].again"),
+        (FIGURE, {"throttled": 5}, "$.figures[0].throttled"),
+        (FIGURE, {"throttled": [5]}, "$.figures[0].throttled[0]"),
+        (FIGURE, {"joules": "x"}, "$.figures[0].joules"),
+        (FIGURE, {"sustained_watts": GONE}, "joules should come with"),
+        (FIGURE, {"gflop_per_joule": None}, "$.figures[0].gflop_per_joule"),
+        (FIGURE, {"simulated": True}, "simulator"),
+    ],
+)
+def test_a_damaged_short_form(run, tmp_path, capsys, part, changes, place):
+    """One line that names the file and the place, and status 2."""
+    data = json.loads(report.slim(run))
+    damaged = {None: data, ENVIRONMENT: data["environment"], FIGURE: data["figures"][0]}[part]
+    damaged |= changes
+    for name in [name for name, value in damaged.items() if value is GONE]:
+        del damaged[name]
+    path = tmp_path / "damaged.json"
+    path.write_text(json.dumps(data))
+    line = refused(capsys, path)
+    assert line.startswith(f"numba-gemm: {path}: it should be what pytest ")
+    assert place in line
 
 
 def test_the_simulator_is_refused(record, path):
@@ -262,6 +323,31 @@ def test_two_runs(record, run, tmp_path):
     assert report.repeat(run) == "There was no second run."
 
 
+def test_runs_that_cannot_be_compared(record, path, tmp_path, capsys):
+    """Another device, or nothing that both have measured."""
+    other = tmp_path / "other.json"
+    record["machine_info"]["numba_gemm"]["device"] = "Other GPU"
+    other.write_text(json.dumps(record))
+    short = tmp_path / "short.json"
+    line = refused(capsys, path, "--against", other, "--slim", short)
+    assert f"--against {other}: it is of another device, Other GPU; the first run is of one Inv" in line
+    record["machine_info"]["numba_gemm"]["device"] = "Invented GPU"
+    record["benchmarks"] = [entry("ladder", "naive", (7, 7, 7), 1e-3)]
+    other.write_text(json.dumps(record))
+    assert f"--against {other}: no figure is in both runs" in refused(capsys, path, "--against", other)
+    assert not short.exists()
+
+
+def test_what_a_second_run_was_measured_with(record, run, tmp_path):
+    """Another driver and another version are named."""
+    record["machine_info"]["numba_gemm"] |= {"driver": "9.9", "versions": {"numba": "0.2"}}
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(record))
+    _, table = report.compare(run, report.load(other))
+    assert "In the second run, driver is '9.9', not '1.2'; numba is '0.2', not '0.1'." in table
+    assert "In the second run" not in report.compare(run, run)[1]
+
+
 # Texts and pictures -------------------------------------------------------------------------------
 
 
@@ -292,6 +378,7 @@ def test_links_from_another_folder(run, tmp_path):
     [
         (marked("sweet"), "there is no section 'sweet'; a report has ladder, "),
         (marked("sizes-picture"), "no section 'sizes-picture'"),
+        ("hello\n", "it has no <!-- report:NAME --> and <!-- /report --> to fill"),
         ("<!-- report:suite -->\n", "1 places begin with a marker and 0 end"),
         ("<!-- /report -->\n", "0 places begin with a marker and 1 end"),
     ],
@@ -299,6 +386,35 @@ def test_links_from_another_folder(run, tmp_path):
 def test_wrong_markers(run, tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         report.fill(text, run, tmp_path, tmp_path)
+
+
+def test_ends_of_lines_stay(run, path, tmp_path):
+    """A text of another system is filled as it is."""
+    readme = tmp_path / "TEXT.md"
+    readme.write_bytes(marked("suite").replace("\n", "\r\n").encode())
+    assert cli.main(["report", str(path), "--readme", str(readme)]) == 0
+    filled = readme.read_bytes().decode()
+    assert filled == report.fill(marked("suite"), run, tmp_path, tmp_path).replace("\n", "\r\n")
+
+
+@pytest.mark.parametrize("command", ["pytest <!-- /report --> x", "<!-- report:suite -->"])
+def test_figures_with_a_marker_in_them(record, path, tmp_path, capsys, command):
+    """They would end the place that they stand in."""
+    record["numba_gemm"]["command"] = command
+    path.write_text(json.dumps(record))
+    readme = tmp_path / "TEXT.md"
+    readme.write_text(marked("environment"))
+    assert f"--readme {readme}: the section 'environment' would" in refused(
+        capsys, path, "--readme", readme
+    )
+    assert readme.read_text() == marked("environment")
+
+
+def test_a_command_stays_in_its_cell(record, path):
+    """A bar would begin another, the end of a line another row."""
+    record["numba_gemm"]["command"] = "pytest a |\nb"
+    path.write_text(json.dumps(record))
+    assert report.environment(report.load(path)).endswith("| command | `pytest a \\| b` |")
 
 
 def test_pictures(run):
@@ -347,6 +463,49 @@ def test_nothing_is_written_for_bad_input(path, tmp_path, capsys):
     assert "no section 'sweet'" in capsys.readouterr().err
     assert readme.read_text() == marked("sweet")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["TEXT.md", "run.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nope.json"], "numba-gemm: nope.json: No such file or directory"),
+        (["."], "numba-gemm: .: Is a directory"),
+        (["x" * 300], "x: File name too long"),
+        (["run.json", "--against", "nope.json"], "--against nope.json: No such file or directory"),
+        (["run.json", "--readme", "nope.md"], "--readme nope.md: No such file or directory"),
+        (["run.json", "--readme", "."], "--readme .: Is a directory"),
+        (["run.json", "--readme", "binary"], "--readme binary: it is no text"),
+        (["run.json", "--readme", "plain.md"], "--readme plain.md: it has no <!-- report:NAME -->"),
+        (["run.json", "--slim", "no/s.json"], "--slim no/s.json: No such file or directory"),
+        (["run.json", "--slim", "."], "--slim .: it is a folder"),
+        (["run.json", "--slim", "loop"], "--slim loop: it is a link to itself"),
+        (["run.json", "--output", "plain.md"], "--output plain.md: File exists"),
+        (["run.json", "--output", "plain.md/a"], "--output plain.md/a: Not a directory"),
+    ],
+)
+def test_paths_that_cannot_be_used(path, tmp_path, monkeypatch, capsys, arguments, message):
+    """The line has the option and the path as it was typed, and nothing is written."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "plain.md").write_text("hello\n")
+    (tmp_path / "loop").symlink_to("loop")
+    before = sorted(tmp_path.iterdir())
+    line = refused(capsys, *arguments)
+    assert message in line
+    assert str(tmp_path) not in line
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_failed_write_names_the_file_that_was_meant(path, tmp_path, monkeypatch, capsys):
+    def refuse(*arguments):
+        raise OSError(28, "No space left on device", *arguments)
+
+    monkeypatch.setattr(report_command.files.os, "replace", refuse)
+    assert cli.main(["report", str(path), "--slim", str(tmp_path / "short.json")]) == 1
+    err = capsys.readouterr().err
+    assert f"No space left on device: '{tmp_path / 'short.json'}'" in err
+    assert "numba-gemm-" not in err
 
 
 def test_the_command_compares(path, capsys):
