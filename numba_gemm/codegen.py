@@ -28,6 +28,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,8 +62,9 @@ class Job:
     """One kernel to compile for one architecture.
 
     rung
-        The name of a rung, or ``"module:attribute"`` for any other ``@cuda.jit`` kernel that takes
-        ``(A, B, C, alpha, beta)`` and can be imported.
+        The name of a rung, or ``"module:attribute"`` for any other ``@cuda.jit`` kernel that can be
+        imported.  Of its arguments, those in capitals are float32 matrices, alpha and beta float32 and
+        all others int64.
     arch
         The architecture as the CUDA toolkit spells it, ``"sm_90"`` for compute capability 9.0.
     tile
@@ -366,14 +368,18 @@ def _compile(kernel: Any, capability: tuple[int, int]) -> tuple[bytes, str]:
 
     major, minor = capability
     suffix = "a" if capability >= (9, 0) else ""  # as Numba: all that this very GPU can do
-    matrix, scalar = cuda.types.float32[:, ::1], cuda.types.float32
+    matrix, scalar, integer = cuda.types.float32[:, ::1], cuda.types.float32, cuda.types.int64
+    names = signature(kernel.py_func).parameters
+    types = tuple(
+        matrix if name.isupper() else scalar if name in ("alpha", "beta") else integer for name in names
+    )
     options = kernel.targetoptions
     lto = options["lto"]
 
     with _stand_in_device(capability):
         code, _ = cuda.compile(
             kernel.py_func,
-            (matrix, matrix, matrix, scalar, scalar),
+            types,
             cc=(major, minor, suffix),
             device=False,
             abi="numba",

@@ -90,6 +90,12 @@ class Tile:
         return self.TM * self.TN + self.TM + self.TN + 24
 
     @property
+    def register_cap(self) -> int:
+        """Registers a thread gets at most: what it needs in steps of 32, as far as a block has them."""
+        a_block_has = REGISTERS // self.threads // 8 * 8  # they are dealt out in eights
+        return min(-(-self.registers // 32) * 32, a_block_has, MAX_REGISTERS)
+
+    @property
     def blocks(self) -> int:
         """Blocks to keep on a multiprocessor, as many as have the registers they need."""
         by_registers = REGISTERS // (self.registers * self.threads)

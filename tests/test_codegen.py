@@ -17,7 +17,7 @@ import pytest
 
 from numba_gemm import LADDER, Tile, codegen, dispatch
 from numba_gemm.codegen import CodegenError, Job, Report, ToolchainError, inspect, inspect_many
-from numba_gemm.rungs import async_copy, naive, square
+from numba_gemm.rungs import naive, split_k, square
 from numba_gemm.target import TARGET, cuda
 
 THREADS_PER_MULTIPROCESSOR = {"sm_80": 2048, "sm_86": 1536, "sm_89": 1536, "sm_90": 2048}
@@ -109,9 +109,9 @@ BUDGETS = {
 }
 
 LADDER_JOBS = [Job(rung.name, arch) for rung in LADDER for arch in THREADS_PER_MULTIPROCESSOR]
-exact_kernel = async_copy.build(async_copy.TILE, exact=True)
-EXACT = Job(f"{__name__}:exact_kernel", "sm_90", async_copy.TILE)
-"""The kernel that split_k uses where nothing hangs over an edge: the fastest one."""
+shared_kernel = split_k.build_shared()
+SHARED_JOBS = [Job(f"{__name__}:shared_kernel", arch, split_k.TILE) for arch in THREADS_PER_MULTIPROCESSOR]
+"""The kernel that split_k launches where blocks share tiles: the fastest of the ladder."""
 
 SMALL_TILE = Tile(BM=64, BN=64, BK=8, TM=4, TN=4)
 
@@ -165,7 +165,7 @@ def reports() -> dict[Job, Report]:
     jobs = [
         *LADDER_JOBS,
         Job("square", tile=SMALL_TILE),
-        EXACT,
+        *SHARED_JOBS,
         here("plain_indices"),
         here("run_time_subscript"),
         here("cramped", square.TILE),
@@ -242,11 +242,13 @@ def test_another_tile(reports):
     assert report.loop.k_steps == int(report.loop.k_steps)
 
 
-def test_the_kernel_without_fringes(reports):
-    report = reports[EXACT]
-    assert (report.spill_store_bytes, report.stack_bytes, report.local_loads) == (0, 0, 0)
-    assert report.loop.ffma_share >= 0.91
-    assert report.registers < reports[Job("async_copy")].registers
+@pytest.mark.parametrize("job", SHARED_JOBS, ids=lambda job: job.arch)
+def test_the_kernel_of_shared_tiles(job, reports):
+    """Nothing in local memory, as fast a loop as the kernel of whole tiles, and one block fits."""
+    report = reports[job]
+    assert (report.spill_store_bytes, report.spill_load_bytes, report.stack_bytes) == (0, 0, 0)
+    assert report.loop.per_k_step <= BUDGETS["split_k"].per_k_step
+    assert report.loop.ffma_share >= BUDGETS["split_k"].ffma_share
 
 
 # Would it be noticed? ----------------------------------------------------------------------------

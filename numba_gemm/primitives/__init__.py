@@ -13,7 +13,6 @@ from .jit import device_function, jit_by_ptx, launch_bounds
 from .loops import unroll
 from .matrices import (
     clamp,
-    clamp4,
     fetch4,
     stage4,
     stage4_transposed,
@@ -28,7 +27,6 @@ __all__ = [
     "block_x",
     "block_y",
     "clamp",
-    "clamp4",
     "commit_copies",
     "copy_async",
     "device_function",

@@ -32,16 +32,17 @@ def launch_bounds(threads: int, blocks: int) -> dict[str, tuple[int, int]]:
     return {} if TARGET.is_simulator else {"launch_bounds": (threads, blocks)}
 
 
-def jit_by_ptx(threads: int) -> Callable[[Callable], Callable]:
+def jit_by_ptx(registers: int) -> Callable[[Callable], Callable]:
     """``cuda.jit`` for a kernel that is assembled as compiled, not optimized once more when linked.
 
-    A block has so many *threads*; above 256 they may not have all the registers that they would like.
+    A thread gets at most so many *registers*: what the compiler would like differs by a few from one
+    version of the CUDA toolkit to the next, and 129 instead of 128 may halve the number of warps.
 
     By default Numba links through LTO, and the second optimizer moves instructions about that the first
     had placed well; which of the two is better has to be measured.  As a decorator,
     ``cuda.jit(lto=False)`` forgets the option, so it is given with the function.
     """
-    options: dict[str, Any] = {} if TARGET.is_simulator else {"lto": False}
-    if options and threads > 256:  # fewer may have 255 registers each, and no more exist
-        options["launch_bounds"] = threads
+    options: dict[str, Any] = {}
+    if not TARGET.is_simulator:
+        options = {"lto": False, "max_registers": registers}
     return lambda function: cuda.jit(function, **options)

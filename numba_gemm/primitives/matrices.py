@@ -18,7 +18,7 @@ from .index import index
 from .jit import device_function
 from .vectors import load4, store4
 
-__all__ = ["clamp", "clamp4", "fetch4", "stage4", "stage4_transposed", "stage_remainder", "update4"]
+__all__ = ["clamp", "fetch4", "stage4", "stage4_transposed", "stage_remainder", "update4"]
 
 
 @device_function
@@ -28,23 +28,11 @@ def clamp(i, size):
 
 
 @device_function
-def clamp4(col, cols, wide):
-    """A column from which :func:`fetch4` may read: *col*, or the last four where it is beyond."""
-    return clamp(col, cols - 3) if wide else col
-
-
-@device_function
 def fetch4(source, row, col, wide):
-    """Four floats of *source* from (row, col) on, as a tuple; beyond the last column, it again."""
+    """Four floats of *source* from (row, col) on, as a tuple; all four have to be inside."""
     if wide:
         return load4(source, row, col)
-    cols = index(source.shape[1])
-    return (
-        source[row, clamp(col, cols)],
-        source[row, clamp(col + 1, cols)],
-        source[row, clamp(col + 2, cols)],
-        source[row, clamp(col + 3, cols)],
-    )
+    return source[row, col], source[row, col + 1], source[row, col + 2], source[row, col + 3]
 
 
 @device_function
@@ -54,26 +42,48 @@ def stage4(source, row0, col0, tile, cols, thread, threads, wide):
     All *threads* of the block call it, each with its own number *thread*; together they fill a whole
     number of rows at a time, an equal number of times: a legal tile divides so.
     """
-    step = threads // (cols // 4)
-    r, c = thread // (cols // 4), thread % (cols // 4) * 4
-    col = clamp4(col0 + c, index(source.shape[1]), wide)
-    for first in range(0, tile.shape[0], step):
-        store4(tile, r + first, c, fetch4(source, row0 + r + first, col, wide))
+    rows, N = tile.shape[0], index(source.shape[1])
+    if wide:
+        fours = cols // 4
+        r, c = thread // fours, thread % fours * 4
+        col = clamp(col0 + c, N - 3)
+        for first in range(0, rows, threads // fours):
+            store4(tile, r + first, c, load4(source, row0 + r + first, col))
+    else:  # neighbours for neighbouring threads, whose reads the memory system can put together
+        width = cols if threads % cols == 0 else cols // 4
+        r, c = thread // width, thread % width
+        for part in range(0, cols, width):
+            col = clamp(col0 + c + part, N)
+            for first in range(0, rows, threads // width):
+                tile[r + first, c + part] = source[row0 + r + first, col]
 
 
 @device_function
 def stage4_transposed(source, row0, col0, tile, rows, thread, threads, wide):
-    """Copy *rows* rows from (row0, col0) on into the columns of *tile*, four floats at a time."""
+    """Copy *rows* rows from (row0, col0) on into the columns of *tile*, four floats at a time.
+
+    Or, where they are not *wide*, two, which lie half a row of the chunk apart: so a warp reads more of
+    each row, and stores more to each column, than if they were neighbours.
+    """
     cols = tile.shape[0]
-    step = threads // (cols // 4)
-    r, c = thread // (cols // 4), thread % (cols // 4) * 4
-    for first in range(0, rows, step):
-        row = clamp(row0 + r + first, index(source.shape[0]))
-        x0, x1, x2, x3 = fetch4(source, row, col0 + c, wide)
-        tile[c, r + first] = x0
-        tile[c + 1, r + first] = x1
-        tile[c + 2, r + first] = x2
-        tile[c + 3, r + first] = x3
+    M = index(source.shape[0])
+    if wide:
+        step = threads // (cols // 4)
+        r, c = thread // (cols // 4), thread % (cols // 4) * 4
+        for first in range(0, rows, step):
+            x0, x1, x2, x3 = load4(source, clamp(row0 + r + first, M), col0 + c)
+            tile[c, r + first] = x0
+            tile[c + 1, r + first] = x1
+            tile[c + 2, r + first] = x2
+            tile[c + 3, r + first] = x3
+    else:
+        half = cols // 2
+        r, c = thread // half, thread % half
+        for first in range(0, rows, threads // half):
+            row = clamp(row0 + r + first, M)
+            x0, x1 = source[row, col0 + c], source[row, col0 + (c + half)]
+            tile[c, r + first] = x0
+            tile[c + half, r + first] = x1
 
 
 @device_function

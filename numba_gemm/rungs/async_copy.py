@@ -11,8 +11,7 @@ bytes at a time, or four where its rows are not aligned.
 
 The loop over chunks has no branches, as the assembler moves no instruction across one: the last
 chunks, with nothing left to copy, have a loop of their own, and so have matrices B that are not
-aligned. Where nothing hangs over an edge, not even the end of k, the rung above uses the same kernel
-without all that, built with *exact*; it needs fewer registers.
+aligned.
 
 Tiles are numbered row by row, and block n computes tile n: a launch may then cover some of them only,
 as the rung above does. It needs compute capability 8.0.
@@ -54,15 +53,13 @@ PADDING = 8
 
 # The order in which a thread multiplies its columns.  It decides how the assembler deals out registers,
 # and the fastest of those tried, for this very kernel, is several per cent above the average.
-FOUND_ORDER = (0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)
-EXACT_ORDER = (15, 0, 3, 11, 2, 14, 6, 9, 7, 13, 10, 8, 5, 4, 12, 1)
+FOUND_ORDER = (4, 1, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0)
 
 
-def pipeline(tile: Tile, exact: bool):
+def pipeline(tile: Tile, order: tuple[int, ...]):
     """The parts of the kernel, which the rung above uses as well: multiply_range and write_tile.
 
-    With *exact*, the tiles cover C and the chunks k exactly, and rows of B and C begin at multiples of
-    16 bytes; those of A travel by the float and may begin anywhere.
+    A thread with as many columns as *order* has multiplies them in this order.
     """
     BM, BN, BK, WM, WN, TM, TN = tile.BM, tile.BN, tile.BK, tile.WM, tile.WN, tile.TM, tile.TN
     THREADS, STAGES = tile.threads, tile.stages
@@ -74,13 +71,7 @@ def pipeline(tile: Tile, exact: bool):
     QUARTER = BN // 4
     B_ROWS = THREADS // QUARTER  # rows of B, four columns a thread, that it copies at a time
     HALF = BK // 2
-    order = EXACT_ORDER if exact else FOUND_ORDER
     COLUMNS = order if TN == len(order) else tuple(range(TN))
-
-    @device_function
-    def inside(i, size):
-        """A row or column that may be read: i, or the last one where i is beyond."""
-        return i if exact else clamp(i, size)
 
     @device_function
     def begin_copies(A, B, row0, col0, chunk, As, Bs, buffer, wide):
@@ -93,7 +84,7 @@ def pipeline(tile: Tile, exact: bool):
         r, k = thread // 4, thread % 4
         to = window(As, buffer + k, r)
         for down in range(0, BM, A_ROWS):
-            source = window(A, inside(row0 + r + down, index(A.shape[0])), chunk * BK + k)
+            source = window(A, (row0 + r + down) % index(A.shape[0]), chunk * BK + k)
             for along in range(0, BK, 4):
                 copy_async(to, along, down, source, 0, along, 1, 1)
 
@@ -101,13 +92,13 @@ def pipeline(tile: Tile, exact: bool):
         N = index(B.shape[1])
         if wide:
             to = window(Bs, buffer + k, c * 4)
-            source = window(B, chunk * BK + k, inside(col0 + c * 4, N - 3))
+            source = window(B, chunk * BK + k, (col0 + c * 4) % N)
             for down in range(0, BK, B_ROWS):
                 copy_async(to, down, 0, source, down, 0, 4, 4)
         else:
             to = window(Bs, buffer + k, c)
             for across in range(0, BN, QUARTER):
-                source = window(B, chunk * BK + k, inside(col0 + c + across, N))
+                source = window(B, chunk * BK + k, (col0 + c + across) % N)
                 for down in range(0, BK, B_ROWS):
                     copy_async(to, down, across, source, down, 0, 1, 1)
         commit_copies()
@@ -194,11 +185,11 @@ def pipeline(tile: Tile, exact: bool):
             for j in range(TN):
                 sums[i, j] = 0
         if first < end:
-            if exact or rows_are_aligned(B):
+            if rows_are_aligned(B):
                 multiply_chunks(A, B, row0, col0, first, end, As, Bs, row, col, sums, a, b, True)
             else:
                 multiply_chunks(A, B, row0, col0, first, end, As, Bs, row, col, sums, a, b, False)
-        if not exact and remainder > 0:
+        if remainder > 0:
             stage_remainder(A, B, row0, col0, end * BK, As, Bs, BM, BN, BK, THREADS)
             cuda.syncthreads()
             for k in range(remainder):
@@ -209,10 +200,10 @@ def pipeline(tile: Tile, exact: bool):
     def write_tile(C, row0, col0, end_row, sums, alpha, beta):
         """Update the tile of C at (row0, col0), as far as it lies above *end_row*."""
         row, col = my_corner()
-        wide = exact or rows_are_aligned(C)
+        wide = rows_are_aligned(C)
         for i in unroll(TM):
             r = row0 + (row + i // 4 * 4 * LANES_Y + i % 4)
-            if exact or r < end_row:
+            if r < end_row:
                 for quad in unroll(TN // 4):
                     j = 4 * quad
                     products = sums[i, j], sums[i, j + 1], sums[i, j + 2], sums[i, j + 3]
@@ -222,11 +213,8 @@ def pipeline(tile: Tile, exact: bool):
 
 
 @functools.cache
-def build(tile: Tile = TILE, exact: bool = False):
-    """The kernel for block tiles of BM x BN x BK, warp tiles of WM x WN, thread tiles of TM x TN.
-
-    With *exact*, it is for C, k and rows that the tiles fit exactly; see :func:`pipeline`.
-    """
+def build(tile: Tile = TILE):
+    """The kernel for block tiles of BM x BN x BK, warp tiles of WM x WN, thread tiles of TM x TN."""
     tile.check(
         {
             "at least two chunks are held, stages >= 2": tile.stages >= 2,
@@ -239,7 +227,7 @@ def build(tile: Tile = TILE, exact: bool = False):
     )
     BM, BN, BK, TM, TN, STAGES = tile.BM, tile.BN, tile.BK, tile.TM, tile.TN, tile.stages
     DEPTH, PADDED_BM = STAGES * BK, BM + PADDING
-    multiply_range, write_tile = pipeline(tile, exact)
+    multiply_range, write_tile = pipeline(tile, FOUND_ORDER)
 
     @cuda.jit(**launch_bounds(tile.threads, tile.blocks))
     def kernel(A, B, C, alpha, beta):

@@ -32,7 +32,6 @@ from numba_gemm.primitives import (
     block_x,
     block_y,
     clamp,
-    clamp4,
     device_function,
     fetch4,
     index,
@@ -53,7 +52,7 @@ from numba_gemm.tile import Tile
 TILE = Tile(BM=128, BN=128, BK=8, TM=8, TN=16, WM=64, WN=64, stages=2)
 
 PADDING = 4
-FOUND_ORDER = (6, 3, 14, 0, 2, 8, 9, 13, 15, 5, 7, 12, 4, 11, 1, 10)
+FOUND_ORDER = (1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
 
 
 @functools.cache
@@ -69,6 +68,8 @@ def build(tile: Tile = TILE):
     A_ROWS = THREADS // (BK // 4)  # rows of A, four k a thread, that the block fetches at a time
     B_ROWS = THREADS // (BN // 4)  # rows of B, four columns a thread, that it fetches at a time
     A_FLOATS, B_FLOATS = BM // A_ROWS * 4, BK // B_ROWS * 4  # what a thread fetches of a chunk
+    WIDTH = BN if THREADS % BN == 0 else BN // 4  # columns of B, one a thread, where not aligned
+    B_DOWN = BK // (THREADS // WIDTH)  # and the elements of such a column that a thread fetches
     HALF = BK // 2
     COLUMNS = FOUND_ORDER if TN == len(FOUND_ORDER) else tuple(range(TN))
 
@@ -80,24 +81,37 @@ def build(tile: Tile = TILE):
         for n in range(0, A_FLOATS, 4):
             row = clamp(row0 + r + n // 4 * A_ROWS, index(A.shape[0]))
             next_A[n], next_A[n + 1], next_A[n + 2], next_A[n + 3] = fetch4(A, row, k0 + k, wide)
-        k, c = thread // (BN // 4), thread % (BN // 4) * 4
-        col = clamp4(col0 + c, index(B.shape[1]), wide)
-        for n in range(0, B_FLOATS, 4):
-            row = k0 + k + n // 4 * B_ROWS
-            next_B[n], next_B[n + 1], next_B[n + 2], next_B[n + 3] = fetch4(B, row, col, wide)
+        if wide:
+            k, c = thread // (BN // 4), thread % (BN // 4) * 4
+            col = clamp(col0 + c, index(B.shape[1]) - 3)
+            for n in range(0, B_FLOATS, 4):
+                row = k0 + k + n // 4 * B_ROWS
+                next_B[n], next_B[n + 1], next_B[n + 2], next_B[n + 3] = load4(B, row, col)
+        else:  # neighbours for neighbouring threads, whose reads the memory system can put together
+            k, c = thread // WIDTH, thread % WIDTH
+            for n in range(B_FLOATS):
+                col = clamp(col0 + c + n // B_DOWN * WIDTH, index(B.shape[1]))
+                next_B[n] = B[k0 + k + n % B_DOWN * (THREADS // WIDTH), col]
 
     @device_function
-    def store(next_A, next_B, As, Bs, buffer):
+    def store(next_A, next_B, As, Bs, buffer, wide):
         """Store it, A transposed, to the rows from *buffer* on."""
         thread = thread_x()
         r, k = thread // (BK // 4), thread % (BK // 4) * 4
         to = window(As, buffer + k, r)
         for n in range(A_FLOATS):
             to[n % 4, n // 4 * A_ROWS] = next_A[n]
-        k, c = thread // (BN // 4), thread % (BN // 4) * 4
-        to = window(Bs, buffer + k, c)
-        for n in range(0, B_FLOATS, 4):
-            store4(to, n // 4 * B_ROWS, 0, (next_B[n], next_B[n + 1], next_B[n + 2], next_B[n + 3]))
+        if wide:
+            k, c = thread // (BN // 4), thread % (BN // 4) * 4
+            to = window(Bs, buffer + k, c)
+            for n in range(0, B_FLOATS, 4):
+                four = next_B[n], next_B[n + 1], next_B[n + 2], next_B[n + 3]
+                store4(to, n // 4 * B_ROWS, 0, four)
+        else:
+            k, c = thread // WIDTH, thread % WIDTH
+            to = window(Bs, buffer + k, c)
+            for n in range(B_FLOATS):
+                to[n % B_DOWN * (THREADS // WIDTH), n // B_DOWN * WIDTH] = next_B[n]
 
     @device_function
     def read_fragments(As, Bs, k, a, b, s):
@@ -122,7 +136,7 @@ def build(tile: Tile = TILE):
         next_A = cuda.local.array(A_FLOATS, float32)
         next_B = cuda.local.array(B_FLOATS, float32)
         fetch(A, B, row0, col0, index(0), next_A, next_B, wide)
-        store(next_A, next_B, As, Bs, index(0))
+        store(next_A, next_B, As, Bs, index(0), wide)
         cuda.syncthreads()
         here = index(0)
         read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)
@@ -137,7 +151,7 @@ def build(tile: Tile = TILE):
                 read_fragments(my_As, my_Bs, HALF + k + 1, a, b, (k + 1) % 2)
                 multiply(a, b, k % 2, sums)
             here = BK - here  # the other buffer
-            store(next_A, next_B, As, Bs, here)
+            store(next_A, next_B, As, Bs, here, wide)
             cuda.syncthreads()
             read_fragments(window(As, here, row), window(Bs, here, col), 0, a, b, 0)
             multiply(a, b, 1, sums)

@@ -30,7 +30,6 @@ from numba import cuda, float32, int64
 
 from numba_gemm.harness import Geometry
 from numba_gemm.model.traffic import Habits, workspace_bytes
-from numba_gemm.operands import address
 from numba_gemm.primitives import (
     ALIGNMENT,
     block_x,
@@ -52,42 +51,57 @@ read again, one or two more launches.  An estimate: some 30 us on an H200, where
 GROUPS = 4
 """Threads that add up one entry of a tile that more blocks than this share."""
 
+FOUND_ORDER = tuple(range(16))
+"""The order in which a thread multiplies its columns; see the rung below."""
+
 SHORTEST = 8
 """A block's share of k is at least so many chunks, but for the last block's."""
 
 
 @functools.cache
-def build_partial(tile: Tile = TILE, exact: bool = False):
-    """The kernel that computes partial sums of the tiles from *tile0* on, an equal share a block."""
+def build_shared(tile: Tile = TILE):
+    """The kernel that computes whole tiles, and partial sums of the others.
+
+    The first *sharing* blocks share the tiles from *whole* on, *share* chunks of k each, and write
+    their sums to W; the others compute a tile of C each.
+    """
     BM, BN, BK, TM, TN, STAGES = tile.BM, tile.BN, tile.BK, tile.TM, tile.TN, tile.stages
     DEPTH, PADDED_BM = STAGES * BK, BM + PADDING
-    multiply_range, write_tile = pipeline(tile, exact)
+    multiply_range, write_tile = pipeline(tile, FOUND_ORDER)
 
     @cuda.jit(**launch_bounds(tile.threads, tile.blocks))
-    def partial(A, B, W, tile0, share):
+    def shared(A, B, C, alpha, beta, W, whole, sharing, share):
         As = cuda.shared.array((DEPTH, PADDED_BM), float32, alignment=ALIGNMENT)
         Bs = cuda.shared.array((DEPTH, BN), float32, alignment=ALIGNMENT)
         sums = cuda.local.array((TM, TN), float32)
 
-        M, N, K = problem_size(A, B, 1)
+        M, N, K = problem_size(A, B, alpha)
         across, down = (N + (BN - 1)) // BN, (M + (BM - 1)) // BM
         chunks = int64(K // BK)
-        begin = cuda.blockIdx.x * share  # in chunks, counted through all these tiles
-        end = min(begin + share, (int64(across) * int64(down) - tile0) * chunks)
+        block = cuda.blockIdx.x
+        if block < sharing:  # in chunks, counted through all tiles
+            begin = whole * chunks + block * share
+            end = min(begin + share, int64(across) * int64(down) * chunks)
+        else:
+            begin = (block - sharing) * chunks
+            end = begin + chunks
         slot = block_x() * 2
         while begin < end:
-            here = index(tile0 + begin // chunks)
+            here = index(begin // chunks)
             first = begin % chunks
             last = min(first + (end - begin), chunks)
             remainder = K % BK if last == chunks else index(0)
             row0, col0 = here // across * BM, here % across * BN
             multiply_range(A, B, row0, col0, index(first), index(last), remainder, As, Bs, sums)
-            write_tile(W, slot * BM, index(0), slot * BM + BM, sums, float32(1), float32(0))
-            cuda.syncthreads()  # all have read the chunks before the next tile's arrive
+            if block < sharing:
+                write_tile(W, slot * BM, index(0), slot * BM + BM, sums, float32(1), float32(0))
+                cuda.syncthreads()  # all have read the chunks before the next tile's arrive
+            else:
+                write_tile(C, row0, col0, M, sums, alpha, beta)
             begin += last - first
             slot += 1
 
-    return partial
+    return shared
 
 
 @functools.cache
@@ -146,26 +160,22 @@ def plan(tiles: int, chunks: int, concurrent: int) -> tuple[int, int]:
 def split(A, B, C, alpha, beta, tile, multiprocessors, stream):
     """The launches for one multiply: kernel, geometry and arguments of each, in order."""
     M, N, K = A.shape[0], B.shape[1], A.shape[1]
-    exact = not (M % tile.BM or N % tile.BN or K % tile.BK or address(B) % 16 or address(C) % 16)
     tiles = RUNG.geometry(M, N, tile).blocks
     chunks = K // tile.BK if alpha else 0
     whole, blocks = plan(tiles, chunks, multiprocessors * tile.blocks)
-    launches = []
-    if blocks:
-        share = -(-(tiles - whole) * chunks // blocks)
-        W = cuda.device_array((2 * blocks * tile.BM, tile.BN), "float32", stream=stream)
-        geometry = Geometry.line(blocks, tile.threads)
-        launches.append((build_partial(tile, exact), geometry, (A, B, W, whole, share)))
-    if whole:
+    if not blocks:
         geometry = Geometry.line(whole, tile.threads)
-        launches.append(
-            (build(tile, True) if exact else RUNG.build(tile), geometry, (A, B, C, alpha, beta))
-        )
-    if blocks:
-        groups = min(GROUPS, MAX_THREADS // tile.BN) if blocks > GROUPS * (tiles - whole) else 1
-        geometry = Geometry.line((tiles - whole) * tile.BM, groups * tile.BN)
-        launches.append((build_total(tile, groups), geometry, (W, C, alpha, beta, whole, share, chunks)))
-    return launches
+        return [(RUNG.build(tile), geometry, (A, B, C, alpha, beta))]
+
+    share = -(-(tiles - whole) * chunks // blocks)
+    W = cuda.device_array((2 * blocks * tile.BM, tile.BN), "float32", stream=stream)
+    geometry = Geometry.line(blocks + whole, tile.threads)
+    arguments = A, B, C, alpha, beta, W, whole, blocks, share
+    shared = build_shared(tile), geometry, arguments
+    groups = min(GROUPS, MAX_THREADS // tile.BN) if blocks > GROUPS * (tiles - whole) else 1
+    geometry = Geometry.line((tiles - whole) * tile.BM, groups * tile.BN)
+    total = build_total(tile, groups), geometry, (W, C, alpha, beta, whole, share, chunks)
+    return [shared, total]
 
 
 def workspace(problem, tile, multiprocessors):

@@ -60,8 +60,9 @@ def build(tile: Tile = TILE):
             a[i], a[i + 1], a[i + 2], a[i + 3] = load4(my_As, k, i)
         for j in range(0, TN, 4):
             b[j], b[j + 1], b[j + 2], b[j + 3] = load4(my_Bs, k, j)
-        for i in range(TM):
-            for j in range(TN):
+        for j in range(TN):
+            for m in range(TM):
+                i = m if j % 2 == 0 else TM - 1 - m
                 sums[i, j] += a[i] * b[j]
 
     @device_function
@@ -77,7 +78,7 @@ def build(tile: Tile = TILE):
                     multiply(my_As, my_Bs, half * HALF + k, a, b, sums)
             cuda.syncthreads()
 
-    @jit_by_ptx(THREADS)
+    @jit_by_ptx(tile.register_cap)
     def kernel(A, B, C, alpha, beta):
         As = cuda.shared.array((BK, BM), float32, alignment=ALIGNMENT)
         Bs = cuda.shared.array((BK, BN), float32, alignment=ALIGNMENT)
