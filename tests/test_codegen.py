@@ -110,7 +110,9 @@ BUDGETS = {
 
 LADDER_JOBS = [Job(rung.name, arch) for rung in LADDER for arch in THREADS_PER_MULTIPROCESSOR]
 shared_kernel = split_k.build_shared()
-SHARED_JOBS = [Job(f"{__name__}:shared_kernel", arch, split_k.TILE) for arch in THREADS_PER_MULTIPROCESSOR]
+SHARED_JOBS = [
+    Job(f"{__name__}:shared_kernel", arch, split_k.TILE) for arch in THREADS_PER_MULTIPROCESSOR
+]
 """The kernel that split_k launches where blocks share tiles: the fastest of the ladder."""
 
 SMALL_TILE = Tile(BM=64, BN=64, BK=8, TM=4, TN=4)
