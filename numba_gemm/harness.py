@@ -537,7 +537,7 @@ def check(
 
     Where beta is 0, C is NaN before.  The rows above and below C are looked after, and so are A and B.
     In the simulator, threads run one at a time and shared memory begins as NaN
-    (:mod:`numba_gemm.simulator`), so that a barrier too few is seen every time; on a GPU, it may go well.
+    (:mod:`numba_gemm.simulator`), so that a barrier too few is seen every time; on a GPU it may go well.
 
     Returns a :class:`Check`, also where the kernel raised an error in the simulator.  Raises TypeError
     for a kernel that is none, ValueError for no shapes, TargetError where nothing can be launched, and
