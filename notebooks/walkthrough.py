@@ -39,8 +39,8 @@
 # - [What is left, and where the ladder goes next](#next)
 #
 # After each rung there is an exercise: a kernel with something missing. Change it until the check
-# agrees; a solution is folded away below it. The cells may be run in any order after the first two,
-# and all of them with *Restart and run all*.
+# agrees; a solution is folded away below it. *Restart and run all* runs everything, in about a
+# minute without a GPU.
 
 # %%
 # Install numba_gemm where it is missing, from the clone of the repository that this notebook lies in. On Colab,
@@ -69,64 +69,35 @@ if importlib.util.find_spec("numba_gemm") is None:
     sys.path.insert(0, str(clone))  # an editable install counts from the next start of Python on
 
 # %%
+# fmt: off
+from functools import partial
+
 import numpy as np
 from IPython.display import Markdown
 from numba import float32
 
-from numba_gemm import LADDER, Problem, Tile, debugging, harness, plots
+from numba_gemm import LADDER, Problem, Tile, debugging, dispatch, harness, plots
 from numba_gemm.model import (
-    banks,
-    devices,
-    hierarchy,
-    occupancy,
-    prediction,
-    quantization,
-    roofline,
-    traffic,
+    banks, devices, hierarchy, occupancy, prediction, quantization, roofline, traffic,
 )
 from numba_gemm.model.roofline import tile_intensity
 from numba_gemm.plots import Span
 from numba_gemm.primitives import (
-    block_x,
-    block_y,
-    commit_copies,
-    copy_async,
-    load4,
-    problem_size,
-    thread_x,
-    thread_y,
-    update,
+    block_x, block_y, commit_copies, copy_async, load4, problem_size, thread_x, thread_y, update,
+    wait_for_copies,
 )
 from numba_gemm.rungs import (
-    async_copy,
-    autotuned,
-    coalesced,
-    column,
-    double_buffered,
-    naive,
-    padded,
-    split_k,
-    square,
-    tiled2d,
-    vectorized,
-    warptiled,
+    async_copy, autotuned, coalesced, column, double_buffered, naive, padded, split_k, square,
+    tiled2d, vectorized, warptiled,
 )
 from numba_gemm.search.predict import limits
 from numba_gemm.search.space import enumerate_space, short
 from numba_gemm.target import cuda
 from numba_gemm.walkthrough import (
-    TILES,
-    able,
-    blocks_of,
-    difference,
-    picture,
-    recorded,
-    run,
-    source,
-    speeds,
-    table,
+    TILES, able, blocks_of, difference, picture, recorded, run, source, speeds, table,
 )
 
+# fmt: on
 H200 = devices.named("H200")  # the card that the recorded figures are of
 SIZE = 4096
 problem = Problem(SIZE, SIZE, SIZE)
@@ -440,13 +411,12 @@ recorded(tiled2d.RUNG)
 # 1), about to add its fourth product; both tiles are complete, since it is past the first barrier.
 
 # %%
-A, B, _ = harness.random_operands(11, 13, 19, seed=0)
-EIGHT = TILES["tiled2d"]
+few_A, few_B, _ = harness.random_operands(11, 13, 19, seed=0)
 
 
 def launch():
     """tiled2d in blocks of 8 x 8 threads."""
-    return tiled2d.gemm(A, B, tile=EIGHT)
+    return tiled2d.gemm(few_A, few_B, tile=Tile(8, 8, 8))
 
 
 with debugging.simulator_only():
@@ -461,8 +431,9 @@ with debugging.simulator_only():
 with debugging.simulator_only():
     for barrier in (None, 1, 2):
         seen = debugging.watch(launch, without_barrier=barrier)
-        wrong = np.count_nonzero(~np.isclose(seen.result, A @ B, atol=1e-4))
-        print(f"without barrier {barrier}: {wrong} of {A.shape[0] * B.shape[1]} entries wrong; {seen}\n")
+        wrong = np.count_nonzero(~np.isclose(seen.result, few_A @ few_B, atol=1e-4))
+        print(f"without barrier {barrier}:" if barrier else "as it is:")
+        print(f"    {wrong} of {seen.result.size} entries are wrong; {seen}")
 
 # %% [markdown]
 # Each barrier prevents an accident of its own. Without the first, a thread multiplies tiles that
@@ -799,20 +770,13 @@ picture(
 with debugging.simulator_only():
     A, B, _ = harness.random_operands(16, 32, 8, seed=0)
     seen = debugging.look(
-        lambda: vectorized.gemm(A, B, tile=TILES["vectorized"]),
-        thread=(9,),
-        line="sums[i, j] +=",
-        visit=1,
+        lambda: vectorized.gemm(A, B, tile=TILES["vectorized"]), thread=(9,), line="sums[i, j] +="
     )
-    print(
-        "A is",
-        A.shape,
-        "and As is",
-        seen.shared["As"].shape,
-        "- transposed:",
-        np.array_equal(seen.shared["As"], A.T),
-    )
-    print("the thread's fragments: a =", seen.registers["a"], " b =", seen.registers["b"])
+    turned = np.array_equal(seen.shared["As"], A.T)
+    print(f"A is {A.shape}, As is {seen.shared['As'].shape}; transposed: {turned}")
+    print("the thread's fragments:")
+    print("    a =", seen.registers["a"])
+    print("    b =", seen.registers["b"])
 
 # %%
 run(vectorized.RUNG)
@@ -906,7 +870,16 @@ harness.check(mine, blocks_of(4, 4, threads=(1, 4)), seed=1)
 # more shared memory, more threads hide more waiting and have less each. Which mixture is best
 # depends on latencies, on bandwidths and on what the compiler makes of each: nobody derives it.
 # What a model *can* say is which tiles tie. For this GPU it expects the same of a good many of
-# them, and measuring decides.
+# them, and measuring decides. (Tiles are written BM x BN x BK and TM x TN below.)
+
+# %%
+source(autotuned.RUNG)
+
+# %%
+table(
+    ["compute capability", "found by measuring"],
+    [["{}.{}".format(*capability), short(tile)] for capability, tile in autotuned.FOUND.items()],
+)
 
 # %%
 space = enumerate_space(vectorized.RUNG, lambda tile: limits(tile, H200))
@@ -1074,23 +1047,10 @@ harness.check(mine, blocks_of(8, 8, threads=(64, 1)), seed=1)
 tile = warptiled.TILE
 A, B, _ = harness.random_operands(tile.BM, tile.BN, tile.BK, seed=0)
 with debugging.simulator_only():
-    requests = {
-        rung.RUNG.name: debugging.watch(lambda rung=rung: rung.gemm(A, B)).requests(warp=0)
-        for rung in (warptiled, padded)
-    }
-    for name, seen in requests.items():
-        print(f"{name}, as recorded:")
-        for kind in dict.fromkeys((each.array, each.access.store, each.access.width) for each in seen):
-            alike = [
-                each.access
-                for each in seen
-                if (each.array, each.access.store, each.access.width) == kind
-            ]
-            worst = max(alike, key=lambda access: access.wavefronts)
-            verb = "stores" if worst.store else "reads "
-            print(
-                f"    {kind[0]}: {verb} {worst.width:2} bytes a lane, degree {worst.degree}, {worst.wavefronts} wavefronts"
-            )
+    for rung in (warptiled, padded):
+        print(f"{rung.RUNG.name}:")
+        for request in debugging.watch(partial(rung.gemm, A, B)).worst(warp=0):
+            print("   ", request)
 
 # %% [markdown]
 # The model has the same by formula, for any tile and without running anything:
@@ -1107,9 +1067,9 @@ table(
 
 # %% [markdown]
 # A load of 16 bytes a lane takes at least two wavefronts when neighbours share, and four otherwise:
-# that is not a conflict, just the width of the memory. The store of A is one. Its rows of 128
-# floats all begin in bank 0, so the two groups of k that a warp stores meet there. Four more floats
-# a row, never read, shift each row by four banks:
+# that is not a conflict, just the width of the memory. The store of A is one. Rows of As are BM
+# floats long, and all begin in bank 0, so the two groups of k that a warp stores meet there. Four
+# more floats a row, never read, shift each row by four banks:
 
 # %%
 picture(
@@ -1124,6 +1084,11 @@ picture(
 
 # %%
 difference(warptiled.RUNG, padded.RUNG)
+
+# %% [markdown]
+# The difference also takes the thread tile apart into pieces of 4 x 4, so that lanes side by side
+# read side by side. At this tile the model and the record above count as many wavefronts with the
+# pieces as without; the tables tell what changed, and it is the store.
 
 # %%
 run(padded.RUNG)
@@ -1144,7 +1109,7 @@ degree = banks.Access(4 * PITCH * np.arange(32)).degree
 @cuda.jit
 def mine(A, B, C, alpha, beta):
     turned = cuda.shared.array((32, PITCH), float32)  # turned[k, row of the block]
-    M, N, K = problem_size(A, B, alpha)
+    M, _, K = problem_size(A, B, alpha)
     t = thread_x()
     row, col = block_y() * 32 + t, block_x()
     total = float32(0)
@@ -1177,7 +1142,7 @@ degree == 1 and harness.check(mine, blocks_of(32, 1, threads=(32, 1)), shapes=[(
 # @cuda.jit
 # def mine(A, B, C, alpha, beta):
 #     turned = cuda.shared.array((32, PITCH), float32)  # turned[k, row of the block]
-#     M, N, K = problem_size(A, B, alpha)
+#     M, _, K = problem_size(A, B, alpha)
 #     t = thread_x()
 #     row, col = block_y() * 32 + t, block_x()
 #     total = float32(0)
@@ -1217,7 +1182,7 @@ degree == 1 and harness.check(mine, blocks_of(32, 1, threads=(32, 1)), shapes=[(
 # %%
 source(double_buffered.RUNG, "multiply_chunks")
 
-# %%
+# %% jupyter={"source_hidden": true}
 tile = double_buffered.TILE
 one = H200.multiprocessors
 loading = 1e6 * roofline.memory_seconds(
@@ -1451,7 +1416,7 @@ able(async_copy.RUNG) and harness.check(mine, blocks_of(4, 4), seed=1)
 # %%
 source(split_k.RUNG, "plan")
 
-# %%
+# %% jupyter={"source_hidden": true}
 TILES_OF_C, CHUNKS, PROCESSORS = 7, 100, 4
 whole, blocks = split_k.plan(TILES_OF_C, CHUNKS, PROCESSORS)
 share = -(-(TILES_OF_C - whole) * CHUNKS // blocks)
@@ -1507,7 +1472,7 @@ recorded(split_k.RUNG)
 @cuda.jit
 def mine(A, B, C, alpha, beta):
     parts = cuda.shared.array((2, 8), float32)
-    M, N, K = problem_size(A, B, alpha)
+    _, N, K = problem_size(A, B, alpha)
     tx, half = thread_x(), thread_y()
     row, col = block_y(), block_x() * 8 + tx
     total = float32(0)
@@ -1531,7 +1496,7 @@ harness.check(mine, blocks_of(1, 8, threads=(8, 2)), seed=1)
 # @cuda.jit
 # def mine(A, B, C, alpha, beta):
 #     parts = cuda.shared.array((2, 8), float32)
-#     M, N, K = problem_size(A, B, alpha)
+#     _, N, K = problem_size(A, B, alpha)
 #     tx, half = thread_x(), thread_y()
 #     row, col = block_y(), block_x() * 8 + tx
 #     total = float32(0)
@@ -1619,7 +1584,7 @@ picture(
 #
 # BM, BN, BK, TM, TN and with them the number of threads; for the upper rungs a warp tile and a
 # number of stages as well. They constrain each other, and the hardware constrains them all. Most
-# combinations make no kernel:
+# combinations make no kernel (`#` stands for a number):
 
 # %%
 table(
@@ -1635,8 +1600,6 @@ table(
 # vendor's library is large: it is many kernels, and a choice.
 
 # %%
-from numba_gemm import dispatch
-
 print(dispatch.explain(Problem(16, 4096, 4096), H200))
 
 # %% [markdown]

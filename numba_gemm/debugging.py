@@ -282,14 +282,19 @@ class Request:
         """Floats from one row of the array to the next."""
         return self.shape[-1]
 
+    @property
+    def kind(self) -> tuple[str, bool, int]:
+        """The array, whether it stores, and the bytes that it moves for a lane."""
+        return self.array, self.access.store, self.access.width
+
     def __str__(self) -> str:
-        access = self.access
-        verb = "stores" if access.store else "reads"
-        floats = access.width // FLOAT_BYTES
+        verb = "stores" if self.access.store else "reads"
+        floats = self.access.width // FLOAT_BYTES
+        passes = self.access.wavefronts
         return (
-            f"{self.array}: {verb} {floats} float{'s' if floats > 1 else ''} a lane, "
-            f"{self.times} times, conflict degree {access.degree}, {access.wavefronts} wavefronts "
-            f"({self.where}: {self.text})"
+            f"{self.array}: {verb} {floats} float{'s' if floats > 1 else ''} a lane, conflict degree "
+            f"{self.access.degree}, {passes} wavefront{'s' if passes > 1 else ''} "
+            f"({self.times} times at {self.where})"
         )
 
 
@@ -316,6 +321,15 @@ class Watch:
         if warp not in self._requests:
             raise ValueError(f"warp is {warp}; those that used shared memory are {[*self._requests]}")
         return self._requests[warp]
+
+    def worst(self, warp: int = 0) -> tuple[Request, ...]:
+        """Of its requests, the one of each kind with the most wavefronts."""
+        found: dict[tuple[str, bool, int], Request] = {}
+        for request in self.requests(warp):
+            known = found.setdefault(request.kind, request)
+            if request.access.wavefronts > known.access.wavefronts:
+                found[request.kind] = request
+        return tuple(found.values())
 
     def __str__(self) -> str:
         if not self.races:

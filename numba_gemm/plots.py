@@ -715,11 +715,13 @@ def schedule(workers: Mapping[str, Sequence[Span]], unit: str, title: str) -> Fi
                 axes.text(
                     span.start + span.length / 2, place, span.text, ha="center", va="center", fontsize=8
                 )
-        for number, kind in enumerate(kinds):
-            axes.bar(0, 0, facecolor=looks[number % len(looks)][0], edgecolor=BLACK, label=kind)
+        key = [
+            Rectangle((0, 0), 1, 1, facecolor=colour, edgecolor=BLACK)
+            for _, (colour, _) in zip(kinds, looks * len(kinds), strict=False)
+        ]
         end = max(span.start + span.length for spans in workers.values() for span in spans)
         axes.set(xlabel=unit, title=title, xlim=(0, end * 1.01), ylim=(len(workers) - 0.5, -0.5))
         axes.set_yticks(range(len(workers)), list(workers))
         axes.tick_params(axis="y", length=0)
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        axes.legend(key, kinds, loc="upper left", bbox_to_anchor=(1, 1))
     return figure

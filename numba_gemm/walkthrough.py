@@ -85,7 +85,7 @@ def source(rung: Rung, part: str | None = None) -> Markdown:
     """
     text = _text(rung, part)
     what = f"`{part}` of " if part else ""
-    return Markdown(f"{what}{_link(rung)}\n\n```python\n{text}\n```")
+    return Markdown(f"{what}{_link(rung)}\n\n{_listing('python', text)}")
 
 
 def difference(below: Rung, rung: Rung) -> Markdown:
@@ -94,7 +94,16 @@ def difference(below: Rung, rung: Rung) -> Markdown:
     lines = difflib.unified_diff(old, new, lineterm="", n=1)
     kept = ["" if line.startswith("@@") else line for line in lines if line[:3] not in ("---", "+++")]
     text = "\n".join(kept).strip("\n")
-    return Markdown(f"From `{below.name}` to {_link(rung)}\n\n```diff\n{text}\n```")
+    return Markdown(f"From `{below.name}` to {_link(rung)}\n\n{_listing('diff', text)}")
+
+
+def _listing(language: str, text: str) -> str:
+    """Code to be highlighted in the colours of the reader's theme.
+
+    The letters of code that an output contains are as wide as they like in nbconvert's HTML, hence the
+    style around it, which other viewers have no need of.
+    """
+    return f'<div style="font-family: monospace">\n\n```{language}\n{text}\n```\n\n</div>'
 
 
 def _link(rung: Rung) -> str:
