@@ -1233,19 +1233,19 @@ recorded(double_buffered.RUNG)
 # %% tags=["exercise"]
 @cuda.jit
 def mine(A, B, C, alpha, beta):
-    As = cuda.shared.array((2, 4, 4), float32)
-    Bs = cuda.shared.array((2, 4, 4), float32)
+    As = cuda.shared.array((8, 4), float32)  # two buffers of four rows each
+    Bs = cuda.shared.array((8, 4), float32)
     M, N, K = problem_size(A, B, alpha)
     tx, ty = thread_x(), thread_y()
     row, col = block_y() * 4 + ty, block_x() * 4 + tx
     total = float32(0)
     here = 0
     for k0 in range(0, K, 4):
-        As[here, ty, tx] = A[row, k0 + tx] if row < M and k0 + tx < K else float32(0)
-        Bs[here, ty, tx] = B[k0 + ty, col] if k0 + ty < K and col < N else float32(0)
+        As[here + ty, tx] = A[row, k0 + tx] if row < M and k0 + tx < K else float32(0)
+        Bs[here + ty, tx] = B[k0 + ty, col] if k0 + ty < K and col < N else float32(0)
         cuda.syncthreads()
         for k in range(4):
-            total += As[here, ty, k] * Bs[here, k, tx]
+            total += As[here + ty, k] * Bs[here + k, tx]
     if row < M and col < N:
         update(C, row, col, total, alpha, beta)
 
@@ -1255,26 +1255,26 @@ harness.check(mine, blocks_of(4, 4), seed=1)
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
-# `here = 1 - here` behind the multiplying. One barrier is enough: whoever stores to a buffer has
+# `here = 4 - here` behind the multiplying. One barrier is enough: whoever stores to a buffer has
 # passed the barrier that the last readers of it had to reach first.
 #
 # ```python
 # @cuda.jit
 # def mine(A, B, C, alpha, beta):
-#     As = cuda.shared.array((2, 4, 4), float32)
-#     Bs = cuda.shared.array((2, 4, 4), float32)
+#     As = cuda.shared.array((8, 4), float32)  # two buffers of four rows each
+#     Bs = cuda.shared.array((8, 4), float32)
 #     M, N, K = problem_size(A, B, alpha)
 #     tx, ty = thread_x(), thread_y()
 #     row, col = block_y() * 4 + ty, block_x() * 4 + tx
 #     total = float32(0)
 #     here = 0
 #     for k0 in range(0, K, 4):
-#         As[here, ty, tx] = A[row, k0 + tx] if row < M and k0 + tx < K else float32(0)
-#         Bs[here, ty, tx] = B[k0 + ty, col] if k0 + ty < K and col < N else float32(0)
+#         As[here + ty, tx] = A[row, k0 + tx] if row < M and k0 + tx < K else float32(0)
+#         Bs[here + ty, tx] = B[k0 + ty, col] if k0 + ty < K and col < N else float32(0)
 #         cuda.syncthreads()
 #         for k in range(4):
-#             total += As[here, ty, k] * Bs[here, k, tx]
-#         here = 1 - here
+#             total += As[here + ty, k] * Bs[here + k, tx]
+#         here = 4 - here
 #     if row < M and col < N:
 #         update(C, row, col, total, alpha, beta)
 #
@@ -1345,11 +1345,11 @@ def mine(A, B, C, alpha, beta):
     row, col = block_y() * 4 + ty, block_x() * 4 + tx
     total = float32(0)
     for k0 in range(0, K, 4):
-        # The last two arguments: copy one float, and read it (1) or put a zero in its place (0).
-        inside = row < M and k0 + tx < K
-        copy_async(As, ty, tx, A, row if inside else 0, k0 + tx if inside else 0, 1, 1 if inside else 0)
-        inside = k0 + ty < K and col < N
-        copy_async(Bs, ty, tx, B, k0 + ty if inside else 0, col if inside else 0, 1, 1 if inside else 0)
+        a_there = 1 if row < M and k0 + tx < K else 0
+        b_there = 1 if k0 + ty < K and col < N else 0
+        # The last two arguments: copy one float, and read it (1) or leave a zero in its place (0).
+        copy_async(As, ty, tx, A, min(row, M - 1), min(k0 + tx, K - 1), 1, a_there)
+        copy_async(Bs, ty, tx, B, min(k0 + ty, K - 1), min(col, N - 1), 1, b_there)
         commit_copies()
         cuda.syncthreads()
         for k in range(4):
@@ -1377,10 +1377,10 @@ able(async_copy.RUNG) and harness.check(mine, blocks_of(4, 4), seed=1)
 #     row, col = block_y() * 4 + ty, block_x() * 4 + tx
 #     total = float32(0)
 #     for k0 in range(0, K, 4):
-#         inside = row < M and k0 + tx < K
-#         copy_async(As, ty, tx, A, row if inside else 0, k0 + tx if inside else 0, 1, 1 if inside else 0)
-#         inside = k0 + ty < K and col < N
-#         copy_async(Bs, ty, tx, B, k0 + ty if inside else 0, col if inside else 0, 1, 1 if inside else 0)
+#         a_there = 1 if row < M and k0 + tx < K else 0
+#         b_there = 1 if k0 + ty < K and col < N else 0
+#         copy_async(As, ty, tx, A, min(row, M - 1), min(k0 + tx, K - 1), 1, a_there)
+#         copy_async(Bs, ty, tx, B, min(k0 + ty, K - 1), min(col, N - 1), 1, b_there)
 #         commit_copies()
 #         wait_for_copies(0)
 #         cuda.syncthreads()

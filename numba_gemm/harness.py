@@ -637,7 +637,9 @@ def _launch_guarded(
     around = np.full((problem.M + 2 * GUARD_ROWS, problem.N), GUARD)
     inside = slice(GUARD_ROWS, GUARD_ROWS + problem.M)
     around[inside] = C0
-    device_A, device_B, device_C = cuda.to_device(A), cuda.to_device(B), cuda.to_device(around)
+    checked = operands.check(A, B, None, problem.alpha, 0.0)
+    device_A, device_B = checked.A.to_device(0), checked.B.to_device(0)
+    device_C = cuda.to_device(around)
     scalars = np.float32(problem.alpha if problem.K else 0), np.float32(problem.beta)
     Launch(kernel, geometry, 0, (device_A, device_B, device_C[inside], *scalars))()
     after = device_C.copy_to_host()
