@@ -27,6 +27,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -191,6 +192,10 @@ def _tile_from_dict(data: dict[str, Any] | None) -> Tile | None:
     return None if data is None else Tile(**data)
 
 
+ENOUGH_FOR_A_PROCESS = 4
+"""Kernels that are worth the start of another process."""
+
+
 # In the caller's process -------------------------------------------------------------------------
 
 
@@ -204,9 +209,10 @@ def inspect(rung: str, arch: str = "sm_90", tile: Tile | None = None) -> Report:
 
 
 def inspect_many(jobs: Iterable[Job]) -> list[Report]:
-    """Compile all *jobs* in one other process and report on each, in their order.
+    """Compile all *jobs* in other processes and report on each, in their order.
 
-    Starting that process takes a second or two, and each kernel half a second to five.
+    Starting a process takes a second or two, and each kernel half a second to five; where there are many
+    they are dealt out among as many processes as there are processors.
 
     Raises ValueError for an unknown rung, an illegal tile and an architecture that the toolkit does
     not know or the rung does not run on; ToolchainError where libNVVM, nvJitLink or nvdisasm is not
@@ -215,10 +221,15 @@ def inspect_many(jobs: Iterable[Job]) -> list[Report]:
     request = [asdict(job) for job in jobs]
     if not request:
         return []
-    answer = _ask_compiler(request)
-    if "error" in answer:
-        raise _ERRORS[answer["error"]](answer["message"])
-    return [Report.from_dict(report) for report in answer["reports"]]
+    processes = min(os.cpu_count() or 1, len(request) // ENOUGH_FOR_A_PROCESS) or 1
+    with ThreadPoolExecutor(processes) as pool:
+        answers = list(pool.map(_ask_compiler, (request[n::processes] for n in range(processes))))
+    reports: list[Any] = [None] * len(request)
+    for n, answer in enumerate(answers):
+        if "error" in answer:
+            raise _ERRORS[answer["error"]](answer["message"])
+        reports[n::processes] = map(Report.from_dict, answer["reports"])
+    return reports
 
 
 _ERRORS: dict[str, type[Exception]] = {

@@ -159,6 +159,12 @@ def _gpu(ordinal: int) -> devices.Gpu | None:
     return gpu
 
 
+@functools.cache
+def _several_gpus() -> bool:
+    """Whether it has to be asked which one is in use, which costs more than to look up a choice."""
+    return len(cuda.gpus) > 1
+
+
 @functools.lru_cache(maxsize=REMEMBERED)
 def _remembered(M: int, N: int, K: int, aligned: bool, ordinal: int) -> Choice:
     gpu = _gpu(ordinal)
@@ -177,7 +183,7 @@ def chosen_here(problem: Problem, aligned: bool = True) -> Choice:
     """
     if not TARGET.is_gpu:
         return Choice(LADDER[-1], None, "the simulator has no speed: the highest rung")
-    ordinal = cuda.current_context().device.id
+    ordinal = cuda.current_context().device.id if _several_gpus() else 0
     return _remembered(problem.M, problem.N, problem.K, aligned, ordinal)
 
 

@@ -60,8 +60,9 @@ def _ladder(axes: Any, run: Run) -> bool:
         heights = [100 * shares[name] for name in names if name in shares]
         bars = axes.bar(places, heights, width, label=label, color=color)
         if i == 0:
-            axes.bar_label(bars, fmt="%.0f", fontsize=8)
-    axes.axhline(100, color="black", linewidth=0.8)
+            for label in axes.bar_label(bars, fmt="%.0f", fontsize=8):
+                label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+    axes.axhline(100, color="black", linewidth=0.8, zorder=0.5)
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_ylabel("% of cuBLAS on the same card")
     axes.legend(frameon=False)

@@ -164,6 +164,7 @@ def on_a_gpu(monkeypatch):
 
     monkeypatch.setattr(dispatch, "TARGET", Target("gpu", "there is one"))
     monkeypatch.setattr(dispatch.cuda, "current_context", Context, raising=False)
+    monkeypatch.setattr(dispatch, "_several_gpus", lambda: True)
     monkeypatch.setattr(dispatch.devices, "current", lambda: H200)
     monkeypatch.setattr(dispatch, "choose", counted)
     return asked

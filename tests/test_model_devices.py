@@ -16,6 +16,7 @@ from numba_gemm.target import TARGET
         ("T4", 8.1),
         ("A100 40GB", 19.5),
         ("A100 80GB", 19.5),
+        ("A100 80GB PCIe", 19.5),
         ("A6000", 38.7),
         ("RTX 3090", 35.6),
         ("RTX 4090", 82.6),
@@ -23,23 +24,84 @@ from numba_gemm.target import TARGET
         ("H100 PCIe", 51.2),
         ("H100 SXM", 66.9),
         ("H200", 66.9),
-        ("B200", 75.0),
+        ("B200", 74.4),
     ],
 )
 def test_lanes_and_clock_make_the_published_peak(name, tflops):
-    """Of every GPU in the table, to a tenth of a TFLOP/s."""
+    """Of every GPU in the table, to a tenth of a TFLOP/s; of the B200, NVIDIA has only 75."""
     assert devices.named(name).fp32_peak / 1e12 == pytest.approx(tflops, abs=0.05)
 
 
 def test_the_whole_table_is_tested_and_sourced():
     """No row without a source or with figures that cannot be."""
-    assert len(devices.GPUS) == 12
+    assert len(devices.GPUS) == 13
     for gpu in devices.GPUS:
         assert gpu.source
         assert gpu.limits is devices.LIMITS[gpu.compute_capability]
         assert 3e11 <= gpu.memory_bandwidth <= 8e12
         assert gpu.fp16_peak > gpu.fp32_peak
         assert (gpu.tf32_peak is not None) == (gpu.compute_capability >= (8, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "multiply_adds", "mhz"),
+    [
+        ("V100", 512, 1530),
+        ("T4", 512, 1590),
+        ("A100 40GB", 1024, 1410),
+        ("A100 80GB", 1024, 1410),
+        ("A100 80GB PCIe", 1024, 1410),
+        ("A6000", 512, 1800),
+        ("RTX 3090", 256, 1695),
+        ("RTX 4090", 256, 2520),
+        ("L4", 512, 2040),
+        ("H100 PCIe", 2048, 1620),
+        ("H100 SXM", 2048, 1830),
+        ("H200", 2048, 1830),
+    ],
+)
+def test_tensor_cores_and_clock_make_their_peak(name, multiply_adds, mhz):
+    """Dense multiply-adds in FP16 that a multiprocessor does in a cycle; half as many in TF32.
+
+    The B200 is not here: the clock that its tensor cores are rated at is not published.
+    """
+    gpu = devices.named(name)
+    made = 2.0 * multiply_adds * gpu.multiprocessors * mhz * 1e6
+    assert gpu.fp16_peak == pytest.approx(made, rel=5e-3)
+    if gpu.tf32_peak is not None:
+        assert gpu.tf32_peak == pytest.approx(made / 2, rel=1e-2)
+
+
+def test_tf32_has_half_the_rate_of_fp16():
+    """Wherever there is TF32."""
+    for gpu in devices.GPUS:
+        if gpu.tf32_peak is not None:
+            assert gpu.tf32_peak == pytest.approx(gpu.fp16_peak / 2, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_mhz", "bits", "l2_bytes"),
+    [
+        ("V100", 877, 4096, 6_291_456),
+        ("T4", 5001, 256, 4_194_304),
+        ("A100 40GB", 1215, 5120, 41_943_040),
+        ("A100 80GB", 1593, 5120, 41_943_040),
+        ("A100 80GB PCIe", 1512, 5120, 41_943_040),
+        ("A6000", 8001, 384, 6_291_456),
+        ("RTX 3090", 9751, 384, 6_291_456),
+        ("RTX 4090", 10501, 384, 75_497_472),
+        ("L4", 6251, 192, 50_331_648),
+        ("H100 SXM", 2619, 5120, 52_428_800),
+        ("H200", 3201, 6144, 62_914_560),
+        ("B200", 3996, 8192, 132_644_864),
+    ],
+)
+def test_what_drivers_report(name, memory_mhz, bits, l2_bytes):
+    """Bandwidth of the memory's clock and bus, to what data sheets round or rate lower; L2 exactly."""
+    gpu = devices.named(name)
+    rounded = {"H200": 0.03, "B200": 0.07}.get(name, 0.003)
+    assert gpu.memory_bandwidth == pytest.approx(memory_mhz * 1e6 * 2 * bits / 8, rel=rounded)
+    assert gpu.l2_bytes == l2_bytes
 
 
 def test_boehms_ceilings():
@@ -56,6 +118,9 @@ def test_boehms_ceilings():
         ("NVIDIA H200", "H200"),
         ("NVIDIA A100-SXM4-80GB", "A100 80GB"),
         ("NVIDIA A100-PCIE-40GB", "A100 40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
+        ("A100-PCIE-80GB", "A100 80GB PCIe"),
+        ("Tesla V100-SXM2-32GB", "V100"),
         ("a100", "A100 80GB"),
         ("NVIDIA H100 80GB HBM3", "H100 SXM"),
         ("h100 pcie", "H100 PCIe"),
@@ -71,17 +136,27 @@ def test_names(name, row):
     assert devices.named(name).name == row
 
 
-@pytest.mark.parametrize("name", ["H300", "", "GTX 1080"])
+@pytest.mark.parametrize("name", ["H300", "", "GTX 1080", "Tesla V100-PCIE-16GB"])
 def test_an_unknown_name(name):
     """The message has what was asked for and what there is."""
     with pytest.raises(ValueError, match=f"no GPU '{name}' in the table; it has V100, T4"):
         devices.named(name)
 
 
+def test_limits_of_integrated_gpus():
+    """Orin: shared memory of 8.0, warps and blocks of 8.6; Thor: of 10.0 and of 8.9."""
+    orin, thor = devices.LIMITS[8, 7], devices.LIMITS[11, 0]
+    assert (orin.warps, orin.blocks) == (devices.LIMITS[8, 6].warps, devices.LIMITS[8, 6].blocks)
+    assert orin.shared_bytes == devices.LIMITS[8, 0].shared_bytes
+    assert (thor.warps, thor.blocks) == (devices.LIMITS[8, 9].warps, devices.LIMITS[8, 9].blocks)
+    assert thor.shared_bytes == devices.LIMITS[10, 0].shared_bytes
+
+
 def test_limits_of_what_is_not_in_the_table():
     """Those of the capability before; none before Volta."""
-    assert devices.limits_of((8, 7)) is devices.LIMITS[8, 6]
+    assert devices.limits_of((7, 2)) is devices.LIMITS[7, 0]
     assert devices.limits_of((10, 3)) is devices.LIMITS[10, 0]
+    assert devices.limits_of((12, 1)) is devices.LIMITS[12, 0]
     with pytest.raises(ValueError, match=r"compute capability is 6\.1; it should be at least 7\.0"):
         devices.limits_of((6, 1))
 
@@ -197,6 +272,7 @@ def test_the_driver_and_the_table():
         pytest.skip(f"the table does not have {gpu.name}")
     assert gpu.limits == row.limits
     assert gpu.multiprocessors == row.multiprocessors
-    assert gpu.boost_clock_hz == pytest.approx(row.boost_clock_hz, rel=0.02)
-    assert gpu.memory_bandwidth == pytest.approx(row.memory_bandwidth, rel=0.06)
-    assert gpu.l2_bytes == pytest.approx(row.l2_bytes, rel=0.1)
+    # Partners' cards boost higher: RTX 3090s up to 1860 MHz where NVIDIA's has 1695.
+    assert 0.98 <= gpu.boost_clock_hz / row.boost_clock_hz <= 1.1
+    assert gpu.memory_bandwidth == pytest.approx(row.memory_bandwidth, rel=0.07)
+    assert gpu.l2_bytes == row.l2_bytes

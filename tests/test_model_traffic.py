@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import SMALL
+from small_rungs import SMALL
 
 from numba_gemm import LADDER, Problem, Tile, harness
 from numba_gemm.model import traffic

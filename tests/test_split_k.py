@@ -6,7 +6,7 @@ import pytest
 from numba_gemm import Problem, Tile
 from numba_gemm.harness import compare_with_numpy, prepare, random_operands
 from numba_gemm.rungs import split_k
-from numba_gemm.rungs.split_k import SHORTEST, SPLIT_COSTS, plan
+from numba_gemm.rungs.split_k import ENOUGH, MOST_GROUPS, SHORTEST, SPLIT_COSTS, divide, plan
 from numba_gemm.target import TARGET, cuda
 
 TILE = Tile(16, 32, 8, TM=4, TN=4, WM=16, WN=32, stages=2)
@@ -50,6 +50,18 @@ def test_the_last_of_many_waves_is_shared():
 def test_a_short_k_is_not_shared():
     """It would take longer to add the parts up than to compute them."""
     assert plan(1, SPLIT_COSTS, SLOTS) == (1, 0)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7, 8, 16, 17, 66, 132, 10_000])
+@pytest.mark.parametrize("tile", [TILE, split_k.TILE], ids=["small", "default"])
+def test_the_addition_is_divided_among_threads(parts, tile):
+    """A power of two that a block has the threads for, with enough partial sums for each."""
+    groups = divide(parts, tile)
+    assert groups == 1 or parts >= ENOUGH * groups
+    assert groups in (1, 2, 4, 8, 16)
+    assert groups * tile.BN // 4 <= 1024
+    larger = 2 * groups
+    assert parts < ENOUGH * larger or larger > MOST_GROUPS or larger * tile.BN // 4 > 1024
 
 
 # The sums -----------------------------------------------------------------------------------------

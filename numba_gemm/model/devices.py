@@ -1,8 +1,19 @@
 """GPUs and their limits: a small table, and what the driver says about the machine's own.
 
-Sources.  Limits of a multiprocessor: CUDA C++ Programming Guide, "Compute Capabilities", by compute
-capability (``LIMITS``).  The rest: NVIDIA's data sheets and architecture white papers, named in each
-entry's ``source``.  Peaks of tensor cores are without sparsity and accumulate in float32.
+Sources.  Limits of a multiprocessor (``LIMITS``): CUDA C++ Programming Guide, "Compute Capabilities",
+which the toolkit's headers ``cuda_occupancy.h`` (also granularities and schedulers) and
+``cuda/__device/arch_traits.h`` repeat; FP32 lanes: ``helper_cuda.h`` of NVIDIA's CUDA samples.  The
+rest (``GPUS``): NVIDIA's data sheets and architecture white papers, named in each entry's ``source``,
+and what drivers report.
+
+Peaks of tensor cores are dense: without structured sparsity, which would double them.  They accumulate
+in float32, which costs GeForce cards half the rate.  They are at the clock that NVIDIA rates tensor
+cores at, which on Hopper is below that of FP32: 1830 MHz, not 1980, on H100 SXM and H200, and 1620, not
+1755, on H100 PCIe (the last one not confirmed: it is the clock that makes the published peak).
+
+The PDFs themselves were not at hand when the entries were last checked, only quotations of them,
+drivers' reports and, for tensor peaks, multiply-adds a cycle.  What those do not bear out has a
+comment beside it: "not confirmed".
 """
 
 from __future__ import annotations
@@ -50,14 +61,19 @@ class Limits:
     schedulers: int = 4
 
 
+# 255 registers a thread is the guide's figure; cuda_occupancy.h has 256.  Blocks and shared memory
+# of 12.0 are the guide's and the driver's; the Blackwell Tuning Guide has 32 blocks and 128 KB.
 LIMITS: dict[tuple[int, int], Limits] = {
     (7, 0): Limits(64, 64, 32, 96 * KIB, 96 * KIB, 0, 256),
     (7, 5): Limits(64, 32, 16, 64 * KIB, 64 * KIB, 0, 256),
     (8, 0): Limits(64, 64, 32, 164 * KIB, 163 * KIB),
     (8, 6): Limits(128, 48, 16, 100 * KIB, 99 * KIB),
+    (8, 7): Limits(128, 48, 16, 164 * KIB, 163 * KIB),
+    (8, 8): Limits(128, 48, 16, 100 * KIB, 99 * KIB),  # FP32 lanes: not confirmed
     (8, 9): Limits(128, 48, 24, 100 * KIB, 99 * KIB),
     (9, 0): Limits(128, 64, 32, 228 * KIB, 227 * KIB),
     (10, 0): Limits(128, 64, 32, 228 * KIB, 227 * KIB),
+    (11, 0): Limits(128, 48, 24, 228 * KIB, 227 * KIB),
     (12, 0): Limits(128, 48, 24, 100 * KIB, 99 * KIB),
 }
 """Limits of a multiprocessor by compute capability."""
@@ -81,14 +97,15 @@ class Gpu:
     """A GPU as the models see it.
 
     boost_clock_hz
-        The highest clock it runs FP32 arithmetic at, in Hz.
+        The boost clock that its FP32 peak is stated for, in Hz; cards of NVIDIA's partners may have a
+        higher one.
     memory_bandwidth
         Of its DRAM, in bytes a second.
     l2_bytes
         Size of its L2 cache.
     tf32_peak, fp16_peak
-        FLOP/s of the tensor cores on operands of TF32 and FP16 (BF16 alike, where it exists); None
-        where it has none or they are not known.
+        FLOP/s of the tensor cores on dense operands of TF32 and FP16 (BF16 alike, where it exists)
+        with sums in float32; None where it has none or they are not known.
     limits
         What each multiprocessor has.
     source
@@ -131,20 +148,20 @@ def _gpu(
     multiprocessors: int,
     mhz: int,
     gigabytes_a_second: float,
-    l2_mib: int,
+    l2_mib: float,
     source: str,
     *,
     tf32: float | None = None,
     fp16: float | None = None,
 ) -> Gpu:
-    """A row of the table, in the units that data sheets use; tensor peaks in TFLOP/s."""
+    """A row of the table: MHz, GB/s (powers of ten), MiB of L2 and dense tensor peaks in TFLOP/s."""
     return Gpu(
         name,
         capability,
         multiprocessors,
         mhz * 1e6,
         gigabytes_a_second * 1e9,
-        l2_mib * MIB,
+        int(l2_mib * MIB),
         LIMITS[capability],
         source,
         tf32 * 1e12 if tf32 else None,
@@ -152,54 +169,47 @@ def _gpu(
     )
 
 
-GA102 = "NVIDIA Ampere GA102 GPU Architecture white paper"
-GA100 = "NVIDIA A100 Tensor Core GPU Architecture white paper and A100 data sheet"
-GH100 = "NVIDIA H100 Tensor Core GPU Architecture white paper"
+GV100 = "NVIDIA Tesla V100 GPU Architecture white paper (WP-08608-001), V100 SXM2"
+TU104 = "NVIDIA Turing GPU Architecture white paper (WP-09183-001), Tesla T4"
+GA100 = "NVIDIA A100 Tensor Core GPU Architecture white paper; bandwidth: NVIDIA A100 data sheet"
+GA102 = "NVIDIA Ampere GA102 GPU Architecture white paper V2"
+AD102 = "NVIDIA Ada GPU Architecture white paper"
+AD104 = (
+    "NVIDIA L4 Tensor Core GPU data sheet, tensor peaks halved from those with sparsity; "
+    "multiprocessors, clock and L2: the driver"
+)
+GH100 = "NVIDIA H100 Tensor Core GPU Architecture white paper; bandwidth: NVIDIA H100 data sheet"
+GH100_HBM3E = (
+    "NVIDIA H200 Tensor Core GPU data sheet, tensor peaks as in the H100 white paper; "
+    "multiprocessors, clock and L2: the driver"
+)
+GB100 = (
+    "NVIDIA Blackwell Architecture Technical Brief, table 3, HGX B200 by GPU; "
+    "multiprocessors, clock and L2: the driver"
+)
 
+# Multiprocessors, clock, L2 and bandwidth are also what drivers report (deviceQuery, nvidia-smi), but
+# not confirmed by one are the H100 PCIe's clock, bandwidth and L2, and the RTX 3090's clock (partners'
+# cards report 1725 MHz and more).
 GPUS: tuple[Gpu, ...] = (
-    _gpu("V100", (7, 0), 80, 1530, 900, 6, "NVIDIA Tesla V100 GPU Architecture white paper", fp16=125),
-    _gpu("T4", (7, 5), 40, 1590, 320, 4, "NVIDIA Turing GPU Architecture white paper", fp16=65),
+    _gpu("V100", (7, 0), 80, 1530, 900, 6, GV100, fp16=125),
+    _gpu("T4", (7, 5), 40, 1590, 320, 4, TU104, fp16=65),
     _gpu("A100 40GB", (8, 0), 108, 1410, 1555, 40, GA100, tf32=156, fp16=312),
-    _gpu("A100 80GB", (8, 0), 108, 1410, 2039, 40, GA100, tf32=156, fp16=312),
-    _gpu("A6000", (8, 6), 84, 1800, 768, 6, GA102, tf32=77.4, fp16=154.8),
-    _gpu("RTX 3090", (8, 6), 82, 1695, 936, 6, GA102, tf32=35.6, fp16=71),
-    _gpu(
-        "RTX 4090",
-        (8, 9),
-        128,
-        2520,
-        1008,
-        72,
-        "NVIDIA Ada GPU Architecture white paper",
-        tf32=82.6,
-        fp16=165.2,
-    ),
-    _gpu("L4", (8, 9), 58, 2040, 300, 48, "NVIDIA L4 data sheet; L2: the driver", tf32=60, fp16=121),
+    _gpu("A100 80GB", (8, 0), 108, 1410, 2039, 40, GA100 + " (SXM)", tf32=156, fp16=312),
+    _gpu("A100 80GB PCIe", (8, 0), 108, 1410, 1935, 40, GA100 + " (PCIe)", tf32=156, fp16=312),
+    _gpu("A6000", (8, 6), 84, 1800, 768, 6, GA102 + ", appendix C", tf32=77.4, fp16=154.8),
+    _gpu("RTX 3090", (8, 6), 82, 1695, 936, 6, GA102 + ", appendix A", tf32=35.6, fp16=71),
+    _gpu("RTX 4090", (8, 9), 128, 2520, 1008, 72, AD102, tf32=82.6, fp16=165.2),
+    # That the L4's FP16 peak is with sums in float32: not confirmed, the data sheet does not say.
+    _gpu("L4", (8, 9), 58, 2040, 300, 48, AD104, tf32=60, fp16=121),
     _gpu("H100 PCIe", (9, 0), 114, 1755, 2000, 50, GH100, tf32=378, fp16=756),
     _gpu("H100 SXM", (9, 0), 132, 1980, 3350, 50, GH100, tf32=494.7, fp16=989.4),
-    _gpu(
-        "H200",
-        (9, 0),
-        132,
-        1980,
-        4800,
-        60,
-        "NVIDIA H200 data sheet; multiprocessors, clock and L2: the driver",
-        tf32=494.7,
-        fp16=989.4,
-    ),
-    _gpu(
-        "B200",
-        (10, 0),
-        148,
-        1980,
-        7700,
-        126,
-        "NVIDIA HGX B200 data sheet, an eighth of it, with the clock at which 148 multiprocessors have "
-        "its 75 TFLOP/s; multiprocessors and L2: the driver",
-        tf32=1100,
-        fp16=2250,
-    ),
+    _gpu("H200", (9, 0), 132, 1980, 4800, 60, GH100_HBM3E, tf32=494.7, fp16=989.4),
+    # The brief has 75 TFLOP/s of FP32, where lanes and clock make 74.4, and rounds dense FP16 and TF32
+    # to 2.2 and 1.1 PFLOP/s; 2250 is half of its 4500 with sparsity, and 1125 half of that, as on every
+    # other row.  Not confirmed: 1125, and the bandwidth, which the memory's clock (3996 MHz) and 8192
+    # bits make 8.2 TB/s and other documents of NVIDIA 8.
+    _gpu("B200", (10, 0), 148, 1965, 7700, 126.5, GB100, tf32=1125, fp16=2250),
 )
 """The table; ``named`` finds a row."""
 
@@ -212,11 +222,14 @@ A6000_BOEHM = dataclasses.replace(
 """The A6000 with the ceilings of Boehm's roofline, which the reference figures are derived from."""
 
 ALIASES = {
+    "v100sxm2": "V100",
+    "v100sxm216gb": "V100",
+    "v100sxm232gb": "V100",
     "a100": "A100 80GB",
     "a100sxm440gb": "A100 40GB",
     "a100pcie40gb": "A100 40GB",
     "a100sxm480gb": "A100 80GB",
-    "a100pcie80gb": "A100 80GB",
+    "a100pcie80gb": "A100 80GB PCIe",
     "h100": "H100 SXM",
     "h10080gbhbm3": "H100 SXM",
     "h100sxm5": "H100 SXM",

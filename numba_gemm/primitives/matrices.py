@@ -62,28 +62,28 @@ def stage4(source, row0, col0, tile, cols, thread, threads, wide):
 def stage4_transposed(source, row0, col0, tile, rows, thread, threads, wide):
     """Copy *rows* rows from (row0, col0) on into the columns of *tile*, four floats at a time.
 
-    Or, where they are not *wide*, two, which lie half a row of the chunk apart: so a warp reads more of
-    each row, and stores more to each column, than if they were neighbours.
+    Or, where they are not *wide* and the threads suffice, two, which lie half a row of the chunk apart:
+    so a warp reads more of each row than if they were neighbours.
     """
     cols = tile.shape[0]
+    half = cols // 2
     M = index(source.shape[0])
-    if wide:
-        step = threads // (cols // 4)
-        r, c = thread // (cols // 4), thread % (cols // 4) * 4
-        for first in range(0, rows, step):
-            x0, x1, x2, x3 = load4(source, clamp(row0 + r + first, M), col0 + c)
-            tile[c, r + first] = x0
-            tile[c + 1, r + first] = x1
-            tile[c + 2, r + first] = x2
-            tile[c + 3, r + first] = x3
-    else:
-        half = cols // 2
+    if not wide and threads % half == 0:
         r, c = thread // half, thread % half
         for first in range(0, rows, threads // half):
             row = clamp(row0 + r + first, M)
             x0, x1 = source[row, col0 + c], source[row, col0 + (c + half)]
             tile[c, r + first] = x0
             tile[c + half, r + first] = x1
+    else:
+        r, c = thread // (cols // 4), thread % (cols // 4) * 4
+        for first in range(0, rows, threads // (cols // 4)):
+            row = clamp(row0 + r + first, M)
+            x0, x1, x2, x3 = fetch4(source, row, col0 + c, wide)
+            tile[c, r + first] = x0
+            tile[c + 1, r + first] = x1
+            tile[c + 2, r + first] = x2
+            tile[c + 3, r + first] = x3
 
 
 @device_function

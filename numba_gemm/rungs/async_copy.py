@@ -11,7 +11,8 @@ bytes at a time, or four where its rows are not aligned.
 
 The loop over chunks has no branches, as the assembler moves no instruction across one: the last
 chunks, with nothing left to copy, have a loop of their own, and so have matrices B that are not
-aligned.
+aligned. A tile that hangs over an edge copies the first rows or columns again, not the last: copies
+of one and the same element by all lanes are slow.
 
 Tiles are numbered row by row, and block n computes tile n: a launch may then cover some of them only,
 as the rung above does. It needs compute capability 8.0.

@@ -8,10 +8,10 @@ and a block may get the end of one tile and the beginning of the next. It writes
 workspace, and a second kernel adds up those of each tile, always in the same order, so that the
 result does not change from run to run.
 
-That costs the workspace, written and read once, and one or two launches: about as long as a block
-needs for SPLIT_COSTS chunks. Where sharing saves less than that, it is not done (``plan``).
-
-``kernel`` is that of the rung below, and computes whole tiles; ``split`` makes the launches.
+That costs the workspace, written and read once, and one more launch: about as long as a block
+needs for SPLIT_COSTS chunks. Where sharing saves less than that, it is not done (``plan``), and the
+kernel of the rung below, ``kernel``, computes all tiles. Else one launch does both: its first blocks
+take the shares, the others a tile each.
 
 For example, five tiles of 100 chunks on four multiprocessors: four tiles are computed whole, and the
 fifth in shares of 25 chunks. With seven tiles, three remain, and of their 300 chunks each block takes
@@ -35,9 +35,12 @@ from numba_gemm.primitives import (
     block_x,
     index,
     launch_bounds,
+    load4,
     problem_size,
+    rows_are_aligned,
+    store4,
     thread_x,
-    update,
+    update4,
 )
 from numba_gemm.rung import Rung
 from numba_gemm.tile import MAX_THREADS, Tile
@@ -48,8 +51,11 @@ SPLIT_COSTS = 24
 """What splitting costs, in chunks that a block could multiply meanwhile: partial sums written and
 read again, one or two more launches.  An estimate: some 30 us on an H200, where a chunk takes 1.3."""
 
-GROUPS = 4
-"""Threads that add up one entry of a tile that more blocks than this share."""
+MOST_GROUPS = 16
+"""Threads among which the partial sums of an entry are divided, at most."""
+
+ENOUGH = 4
+"""Partial sums that are worth a thread: it reads them at the same time."""
 
 FOUND_ORDER = tuple(range(16))
 """The order in which a thread multiplies its columns; see the rung below."""
@@ -106,19 +112,21 @@ def build_shared(tile: Tile = TILE):
 
 @functools.cache
 def build_total(tile: Tile = TILE, groups: int = 1):
-    """The kernel that adds up partial sums: a block for each row of a tile, *groups* threads a column.
+    """The kernel that adds up partial sums: a block for each row of a tile, four columns a thread.
 
-    Thread g of them adds up partial sums g, g + groups, g + 2 groups and so on.
+    There are *groups* threads for them.  Thread g adds up partial sums g, g + groups, g + 2 groups and
+    so on.
     """
     BM, BN = tile.BM, tile.BN
+    FOURS = BN // 4
 
     @cuda.jit
     def total(W, C, alpha, beta, tile0, share, chunks):
-        subtotals = cuda.shared.array((groups, BN), float32)
+        subtotals = cuda.shared.array((groups, BN), float32, alignment=ALIGNMENT)
         M, N = index(C.shape[0]), index(C.shape[1])
         across = (N + (BN - 1)) // BN
         tile, r = block_x() // BM, block_x() % BM
-        group, c = thread_x() // BN, thread_x() % BN
+        group, c = thread_x() // FOURS, thread_x() % FOURS * 4
         here = index(tile0) + tile
         row, col = here // across * BM + r, here % across * BN + c
 
@@ -126,19 +134,20 @@ def build_total(tile: Tile = TILE, groups: int = 1):
         # of a tile may have begun with the tile before, and then this one is in its second slot.
         begin, end = int64(tile) * chunks, (int64(tile) + 1) * chunks
         first, last = index(begin // share), index((end - 1) // share)
-        subtotal = float32(0)
+        s0, s1, s2, s3 = float32(0), float32(0), float32(0), float32(0)
         if group == 0:
             slot = 2 * first + (1 if int64(first) * share < begin else 0)
-            subtotal = W[slot * BM + r, c]
+            s0, s1, s2, s3 = load4(W, slot * BM + r, c)
         for block in range(first + 1 + group, last + 1, groups):
-            subtotal += W[2 * block * BM + r, c]
-        subtotals[group, c] = subtotal
+            x0, x1, x2, x3 = load4(W, 2 * block * BM + r, c)
+            s0, s1, s2, s3 = s0 + x0, s1 + x1, s2 + x2, s3 + x3
+        store4(subtotals, group, c, (s0, s1, s2, s3))
         cuda.syncthreads()
-        if group == 0 and row < M and col < N:
-            product = float32(0)
-            for g in range(groups):
-                product += subtotals[g, c]
-            update(C, row, col, product, alpha, beta)
+        if group == 0 and row < M:
+            for g in range(1, groups):
+                x0, x1, x2, x3 = load4(subtotals, g, c)
+                s0, s1, s2, s3 = s0 + x0, s1 + x1, s2 + x2, s3 + x3
+            update4(C, row, col, (s0, s1, s2, s3), alpha, beta, rows_are_aligned(C))
 
     return total
 
@@ -157,6 +166,15 @@ def plan(tiles: int, chunks: int, concurrent: int) -> tuple[int, int]:
     return tiles - rest, blocks
 
 
+def divide(parts: int, tile: Tile) -> int:
+    """Among how many threads to divide the addition of so many partial sums, a power of two."""
+    most = min(MOST_GROUPS, MAX_THREADS // (tile.BN // 4))
+    groups = 1
+    while 2 * groups <= most and parts >= ENOUGH * 2 * groups:
+        groups *= 2
+    return groups
+
+
 def split(A, B, C, alpha, beta, tile, multiprocessors, stream):
     """The launches for one multiply: kernel, geometry and arguments of each, in order."""
     M, N, K = A.shape[0], B.shape[1], A.shape[1]
@@ -172,8 +190,8 @@ def split(A, B, C, alpha, beta, tile, multiprocessors, stream):
     geometry = Geometry.line(blocks + whole, tile.threads)
     arguments = A, B, C, alpha, beta, W, whole, blocks, share
     shared = build_shared(tile), geometry, arguments
-    groups = min(GROUPS, MAX_THREADS // tile.BN) if blocks > GROUPS * (tiles - whole) else 1
-    geometry = Geometry.line((tiles - whole) * tile.BM, groups * tile.BN)
+    groups = divide(blocks // (tiles - whole), tile)
+    geometry = Geometry.line((tiles - whole) * tile.BM, groups * tile.BN // 4)
     total = build_total(tile, groups), geometry, (W, C, alpha, beta, whole, share, chunks)
     return [shared, total]
 

@@ -55,7 +55,11 @@ def build(tile: Tile = TILE):
 
     @device_function
     def multiply(my_As, my_Bs, k, a, b, sums):
-        """The outer product for one k: TM + TN elements in fours, TM * TN products."""
+        """The outer product for one k: TM + TN elements in fours, TM * TN products.
+
+        It goes down one column of the products and up the next, so that each shares an operand with
+        the one before, which the registers then need not deliver again.
+        """
         for i in range(0, TM, 4):
             a[i], a[i + 1], a[i + 2], a[i + 3] = load4(my_As, k, i)
         for j in range(0, TN, 4):
