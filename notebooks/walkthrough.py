@@ -94,7 +94,8 @@ from numba_gemm.search.predict import limits
 from numba_gemm.search.space import enumerate_space, short
 from numba_gemm.target import cuda
 from numba_gemm.walkthrough import (
-    TILES, able, blocks_of, difference, picture, recorded, run, source, speeds, table,
+    TILES, able, blocks_of, difference, picture, recorded, recorded_suite, recorded_waves, run, source,
+    speeds, table,
 )
 
 # fmt: on
@@ -1087,8 +1088,23 @@ difference(warptiled.RUNG, padded.RUNG)
 
 # %% [markdown]
 # The difference also takes the thread tile apart into pieces of 4 x 4, so that lanes side by side
-# read side by side. At this tile the model and the record above count as many wavefronts with the
-# pieces as without; the tables tell what changed, and it is the store.
+# read side by side. What is that good for?
+
+# %%
+wider = double_buffered.TILE
+table(
+    ["a warp reads 4 floats of B a lane", "in one piece, wavefronts", "in pieces, wavefronts"],
+    [
+        [
+            f"{each.TM} x {each.TN} entries a thread",
+            *(banks.read_b(each, split).wavefronts for split in (False, True)),
+        ]
+        for each in (padded.TILE, wider)
+    ],
+)
+
+# %% [markdown]
+# Nothing yet, at this tile. It is the wider thread tile of the next rung that would conflict without.
 
 # %%
 run(padded.RUNG)
@@ -1562,14 +1578,10 @@ Markdown(
 )
 
 # %%
+by_model = [plots.Waves(f"{n} to a multiprocessor", H200.multiprocessors, n) for n in (1, 2)]
 picture(
-    plots.waves(
-        [
-            plots.Waves("one block each", H200.multiprocessors, 1),
-            plots.Waves("two blocks each", H200.multiprocessors, 2),
-        ]
-    ),
-    "Time over the number of blocks: steps at each full wave, half as high for the busiest of two blocks each",
+    plots.waves(recorded_waves() or by_model),
+    "Time over the number of blocks: the model's steps at each full wave, and what was measured where it was",
 )
 
 # %% [markdown]
@@ -1602,9 +1614,10 @@ table(
 # %%
 print(dispatch.explain(Problem(16, 4096, 4096), H200))
 
+# %%
+recorded_suite()
+
 # %% [markdown]
-# (Where this machine has results of its own for an H200, they come first.)
-#
 # **Exercise.** Which of two tiles will the model prefer for a narrow C of 16 x 4096, and why? Think
 # of the fringe. Then make it a tile with BM = 16 that is legal for `split_k` and that the model
 # prefers to the first.

@@ -186,7 +186,7 @@ def _read_measured(path: Path | None) -> Measured:
         device = record["device"]
         if "waves" in record:
             for series in record["waves"]:
-                _wave_points(series)
+                wave_points(series)
             return Measured(device, waves=record["waves"])
         problem = Problem(**record["problem"])
         speeds = {
@@ -211,7 +211,7 @@ def _read_measured(path: Path | None) -> Measured:
     )
 
 
-def _wave_points(series: Mapping[str, Any]) -> tuple[str, int, int, dict[int, float]]:
+def wave_points(series: Mapping[str, Any]) -> tuple[str, int, int, dict[int, float]]:
     """What a picture of waves takes of one series."""
     return (
         str(series["label"]),
@@ -459,7 +459,7 @@ def _draw_waves(measured: Sequence[Mapping[str, Any]]) -> Figure:
     """The series of ``--measure-waves`` beside the models."""
     from . import plots
 
-    return plots.waves([plots.Waves(*_wave_points(series)) for series in measured])
+    return plots.waves([plots.Waves(*wave_points(series)) for series in measured])
 
 
 def _save(figure: Figure, path: Path) -> None:

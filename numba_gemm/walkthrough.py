@@ -16,6 +16,8 @@ import functools
 import importlib
 import inspect
 import io
+import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,10 +26,11 @@ from IPython.display import Image, Markdown
 from matplotlib.figure import Figure
 
 from . import device as this_device
-from . import report
+from . import plots, report
 from .climb import climb
 from .harness import Geometry
 from .model import published
+from .model_command import wave_points
 from .problem import Problem
 from .rung import Rung
 from .target import TARGET
@@ -42,6 +45,8 @@ __all__ = [
     "picture",
     "record",
     "recorded",
+    "recorded_suite",
+    "recorded_waves",
     "run",
     "source",
     "speeds",
@@ -51,6 +56,9 @@ __all__ = [
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "h200.json"
 """Where a clone of the repository keeps the figures of its recorded run."""
+
+WAVES = RESULTS.with_name("waves.json")
+"""And what ``numba-gemm model --measure-waves --json`` measured."""
 
 TO_ROOT = "../"
 """From the notebook's folder to the repository's root, for links."""
@@ -195,6 +203,32 @@ def speeds() -> dict[str, float]:
         return {}
     shape = (report.SIZE,) * 3
     return {name: figure.tflops for name, figure in run.of("ladder", shape).items()}
+
+
+def recorded_suite() -> Markdown:
+    """How ``gemm`` did beside cuBLAS over the shapes of the recorded suite."""
+    about = record()
+    pairs = report.ratios(about) if about else []
+    if about is None or not pairs:
+        return Markdown("**Recorded:** no recorded run.")
+    ratios = {ours.shape: vendor.seconds / ours.seconds for ours, vendor in pairs}
+    mean = math.exp(math.fsum(map(math.log, ratios.values())) / len(ratios))
+    worst, best = min(ratios, key=lambda s: ratios[s]), max(ratios, key=lambda s: ratios[s])
+    chosen = len({ours.more.get("choice") for ours, _ in pairs})
+    return Markdown(
+        f"**Recorded:** over {len(ratios)} shapes `numba_gemm.gemm` took {chosen} different kernels and was "
+        f"{mean:.2f} times as fast as cuBLAS in the geometric mean, from {ratios[worst]:.2f} at "
+        f"{' x '.join(map(str, worst))} to {ratios[best]:.2f} at {' x '.join(map(str, best))} "
+        f"({about.environment['device']}, {about.date})."
+    )
+
+
+def recorded_waves() -> list[plots.Waves]:
+    """The series of launches that were measured across the edge of a wave; empty without a record."""
+    if not WAVES.exists():
+        return []
+    series = json.loads(WAVES.read_text(encoding="utf-8"))["waves"]
+    return [plots.Waves(*wave_points(each)) for each in series]
 
 
 def recorded(rung: Rung) -> Markdown:
