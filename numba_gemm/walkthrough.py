@@ -216,8 +216,8 @@ def recorded_suite() -> Markdown:
     worst, best = min(ratios, key=lambda s: ratios[s]), max(ratios, key=lambda s: ratios[s])
     chosen = len({ours.more.get("choice") for ours, _ in pairs})
     return Markdown(
-        f"**Recorded:** over {len(ratios)} shapes `numba_gemm.gemm` took {chosen} different kernels and was "
-        f"{mean:.2f} times as fast as cuBLAS in the geometric mean, from {ratios[worst]:.2f} at "
+        f"**Recorded:** over {len(ratios)} shapes `numba_gemm.gemm` took {chosen} different kernels and "
+        f"was {mean:.2f} times as fast as cuBLAS in the geometric mean, from {ratios[worst]:.2f} at "
         f"{' x '.join(map(str, worst))} to {ratios[best]:.2f} at {' x '.join(map(str, best))} "
         f"({about.environment['device']}, {about.date})."
     )
