@@ -23,7 +23,7 @@ FIRST_CALL = """
 import json, sys, time
 import numba_gemm
 from numba_gemm import harness
-from numba_gemm.dispatch import named
+from numba_gemm.rungs import named
 from numba_gemm.target import cuda
 
 name, size = sys.argv[1], int(sys.argv[2])

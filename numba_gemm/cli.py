@@ -13,18 +13,16 @@ import os
 import platform
 import re
 import sys
-import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from . import __version__, files
+from . import __version__, terminal
+from .terminal import InputError
 
 if TYPE_CHECKING:
     from .climb import Step
@@ -39,16 +37,8 @@ GPU_SIZE = 4096
 SIMULATOR_SIZE = 100
 """A few blocks and a fringe for most rungs; the simulator takes less than half a minute for it."""
 
-MOST_ELEMENTS = 2**40
-
-PIPED_WIDTH = 120
-
 BAD_INPUT = 2
 INTERRUPTED = 130
-
-
-class InputError(Exception):
-    """Something the user typed cannot be used; the message is one line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -244,7 +234,7 @@ def _number(text: str) -> float:
 
 
 def _climb(options: argparse.Namespace) -> int:
-    output = _writable(options.json)
+    output = terminal.writable(options.json)
     try:
         from .target import TARGET
     except RuntimeError as error:
@@ -252,9 +242,8 @@ def _climb(options: argparse.Namespace) -> int:
     if TARGET.kind == "compiler":
         raise InputError(f"nothing can be launched: {TARGET.reason}")
     from . import climb, cublas, device, operands
-    from .dispatch import named
     from .problem import Problem
-    from .rungs import LADDER
+    from .rungs import LADDER, named
 
     names = [name.strip() for name in options.rungs.split(",")] if options.rungs is not None else None
     try:
@@ -281,14 +270,14 @@ def _climb(options: argparse.Namespace) -> int:
     M, N, K = options.shape or (size, size, size)
     if max(M, N, K) > operands.MAX_SIZE:
         raise InputError(f"{M} x {N} x {K} is too large; no size may be more than {operands.MAX_SIZE}")
-    if max(M * K, K * N, M * N) > MOST_ELEMENTS:
+    if max(M * K, K * N, M * N) > terminal.MOST_ELEMENTS:
         raise InputError(f"{M} x {N} x {K} is too large; a matrix of that size fits in no memory")
     problem = Problem(M, N, K, alpha, beta)
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "little")
 
     steps: list[Step] = []
     errors = Console(stderr=True)
-    with _progress(errors) as progress:
+    with terminal.progress(errors) as progress:
         task = progress.add_task("", total=len(rungs))
         progress.update(task, description=rungs[0].name)
         for step in climb.climb(problem, rungs, seed):
@@ -302,8 +291,8 @@ def _climb(options: argparse.Namespace) -> int:
             errors.print(f"numba-gemm: no share of cuBLAS: {error}", highlight=False)
 
     if output:
-        _write_json(output, _climb_record(problem, steps, gpu, vendor, seed))
-    console = _stdout()
+        terminal.write_json(output, _climb_record(problem, steps, gpu, vendor, seed))
+    console = terminal.stdout()
     title = _title(problem, gpu.name if gpu else "Numba's CUDA simulator", seed)
     console.print(_gpu_table(title, problem, steps, gpu, vendor) if gpu else _cost_table(title, steps))
     if not gpu:
@@ -317,25 +306,6 @@ def _climb(options: argparse.Namespace) -> int:
         highlight=False,
     )
     return 0 if all(step.passed for step in steps) else 1
-
-
-def _stdout() -> Console:
-    """Where tables go: as wide as the terminal, and wide enough where there is none."""
-    return Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description:10}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-    )
 
 
 def _title(problem: Problem, where: str, seed: int) -> str:
@@ -355,7 +325,7 @@ def _error_cell(step: Step) -> str:
 
 def _cost_table(title: str, steps: Sequence[Step]) -> Table:
     """What each rung costs: for the simulator, which has no speed worth showing."""
-    table = _table(title)
+    table = terminal.table(title)
     table.add_column("rung", no_wrap=True)
     table.add_column("idea", min_width=20)
     table.add_column("bytes asked for", justify="right", no_wrap=True)
@@ -376,7 +346,7 @@ def _gpu_table(
     title: str, problem: Problem, steps: Sequence[Step], gpu: Device, vendor: float | None
 ) -> Table:
     """Time and speed of each rung, beside the device's peak, the rung below and cuBLAS."""
-    table = _table(title)
+    table = terminal.table(title)
     table.add_column("rung", no_wrap=True)
     table.add_column("idea", min_width=16)
     for heading in ("time", "TFLOP/s", "of peak", "x below", "of cuBLAS", "error/bound"):
@@ -387,7 +357,7 @@ def _gpu_table(
         table.add_row(
             step.rung,
             step.idea,
-            _milliseconds(step.seconds),
+            terminal.milliseconds(step.seconds),
             _tflops(problem, step.seconds),
             f"{problem.product_flops / step.seconds / gpu.fp32_peak:.1%}",
             f"{below / step.seconds:.2f}" if below else "",
@@ -401,7 +371,7 @@ def _gpu_table(
         table.add_row(
             "cuBLAS",
             "FP32, TF32 off",
-            _milliseconds(vendor),
+            terminal.milliseconds(vendor),
             _tflops(problem, vendor),
             share,
             "",
@@ -409,10 +379,6 @@ def _gpu_table(
             "",
         )
     return table
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f} ms"
 
 
 def _tflops(problem: Problem, seconds: float) -> str:
@@ -462,7 +428,7 @@ def _inspect(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([report.as_dict(sass=options.sass) for report in reports], indent=2))
         return 0
-    console = _stdout()
+    console = terminal.stdout()
     console.print(_inspect_table(options.arch, reports))
     if options.sass:
         for report in reports:
@@ -471,7 +437,7 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _inspect_table(arch: str, reports: Sequence[Report]) -> Table:
-    table = _table(
+    table = terminal.table(
         f"Compiled for {arch}: registers a thread; instructions of the hottest loop for one k, and all"
     )
     table.add_column("rung", no_wrap=True)
@@ -611,30 +577,3 @@ def _report(options: argparse.Namespace) -> int:
 
 
 # Files --------------------------------------------------------------------------------------------
-
-
-def _writable(path: Path | None, option: str = "--json") -> Path | None:
-    """Where the *path* of *option* leads, refused before any work where nothing can be written."""
-    if path is None:
-        return None
-    try:
-        path = path.resolve()
-        if path.is_dir():
-            raise IsADirectoryError("it is a folder")
-        if path.exists() and not path.is_file():
-            return path  # a device or a pipe, which is written to as it is
-        path.with_name(path.name).exists()  # a name that is too long shows here
-        with tempfile.TemporaryFile(dir=path.parent):
-            return path
-    except OSError as error:
-        raise InputError(f"{option} {path}: {error.strerror or error}") from error
-
-
-def _write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write whole or not at all."""
-    files.replace(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write whole or not at all."""
-    files.replace(path, content)

@@ -349,7 +349,7 @@ def _find_kernel(job: Job, capability: tuple[int, int]) -> tuple[Any, Tile | Non
     if ":" in job.rung:
         return _import_kernel(job.rung), job.tile
 
-    from .dispatch import named
+    from .rungs import named
 
     rung = named(job.rung)
     if capability < rung.requires:

@@ -18,7 +18,7 @@ from .model import devices
 from .operands import Operands
 from .problem import Problem
 from .rung import Rung
-from .rungs import LADDER
+from .rungs import LADDER, named
 from .search import found, predict
 from .search.portfolio import PORTFOLIO
 from .search.space import Candidate, short
@@ -42,15 +42,6 @@ class Choice:
     def __str__(self) -> str:
         tile = self.tile or self.rung.tile
         return f"{self.rung.name} {short(tile)}" if tile else self.rung.name
-
-
-def named(name: str) -> Rung:
-    """The rung of that name; ValueError where there is none."""
-    for rung in LADDER:
-        if rung.name == name:
-            return rung
-    known = ", ".join(rung.name for rung in LADDER)
-    raise ValueError(f"there is no rung {name!r}; the ladder has {known}")
 
 
 def highest() -> Rung:

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from . import __version__, cli
-from .cli import InputError
+from . import __version__, files, terminal
 from .model import banks, devices, hierarchy, prediction, quantization, roofline, traffic
 from .problem import Problem
+from .terminal import InputError
 from .tile import Tile, TileError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Row:
 
 def run(options: argparse.Namespace) -> int:
     """Do what the options say; the exit status.  Raises InputError for what cannot be used."""
-    output = cli._writable(options.json)
+    output = terminal.writable(options.json)
     picture = _picture_file(options.plot)
     if options.picture and not options.plot:
         raise InputError("--picture says which picture to save; give --plot FILE as well")
@@ -93,8 +93,8 @@ def run(options: argparse.Namespace) -> int:
         figure = _draw(options.picture or "roofline", problem, gpu, rows, measured)
         _save(figure, picture)
     if output:
-        cli._write_json(output, _record(problem, gpu, rows))
-    console = cli._stdout()
+        terminal.write_json(output, _record(problem, gpu, rows))
+    console = terminal.stdout()
     console.print(_problem_table(problem, gpu))
     console.print(_rows_table(rows))
     console.print(
@@ -163,7 +163,7 @@ def _picture_file(path: Path | None) -> Path | None:
         ) from error
     if path.suffix.lower() not in plots.FORMATS:
         raise InputError(f"--plot is {path}; it should end in {' or '.join(plots.FORMATS)}")
-    return cli._writable(path, "--plot")
+    return terminal.writable(path, "--plot")
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def _row(name: str, problem: Problem, tile: Tile | None, gpu: Gpu, model: predic
 
 def _problem_table(problem: Problem, gpu: Gpu) -> Table:
     """The ceilings, and the time that no kernel can beat."""
-    table = cli._table(
+    table = terminal.table(
         f"C <- A B, {problem.M} x {problem.N} x {problem.K}, float32\n"
         f"{gpu.name}: {gpu.multiprocessors} multiprocessors, {gpu.fp32_peak / 1e12:.1f} TFLOP/s, "
         f"{gpu.memory_bandwidth / 1e9:,.0f} GB/s, "
@@ -307,7 +307,7 @@ def _problem_table(problem: Problem, gpu: Gpu) -> Table:
 
 def _rows_table(rows: Sequence[Row]) -> Table:
     """What each rung or tile costs."""
-    table = cli._table("")
+    table = terminal.table("")
     table.add_column("rung", no_wrap=True)
     table.add_column("tile", no_wrap=True)
     for heading in (
@@ -469,7 +469,7 @@ def _save(figure: Figure, path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         part = Path(folder) / f"picture{path.suffix}"
         plots.save(figure, part)
-        cli._write_whole(path, part.read_bytes())
+        files.replace(path, part.read_bytes())
 
 
 # Waves --------------------------------------------------------------------------------------------
@@ -493,7 +493,7 @@ def _measure_waves(options: argparse.Namespace, output: Path | None, picture: Pa
     gpu = device.current()
     assert gpu
     seed = int.from_bytes(os.urandom(4), "little")
-    with cli._progress(Console(stderr=True)) as progress:
+    with terminal.progress(Console(stderr=True)) as progress:
         task = progress.add_task("launches", total=None)
         measured = waves.measure_all(seed, lambda: progress.update(task, advance=1))
     record: dict[str, Any] = {
@@ -503,10 +503,10 @@ def _measure_waves(options: argparse.Namespace, output: Path | None, picture: Pa
         "versions": _versions(),
     }
     if output:
-        cli._write_json(output, record)
+        terminal.write_json(output, record)
     if picture:
         _save(_draw_waves(record["waves"]), picture)
-    console = cli._stdout()
+    console = terminal.stdout()
     console.print(_waves_table(gpu.name, measured))
     for series in measured:
         cliff = series.cliff()
@@ -521,7 +521,7 @@ def _measure_waves(options: argparse.Namespace, output: Path | None, picture: Pa
 
 def _waves_table(name: str, measured: Sequence[Series]) -> Table:
     """Every launch, beside the two models, in full waves."""
-    table = cli._table(f"Waves of blocks, K = {measured[0].K}, float32\n{name}")
+    table = terminal.table(f"Waves of blocks, K = {measured[0].K}, float32\n{name}")
     table.add_column("rung", no_wrap=True)
     for heading in ("blocks", "waves", "time", "spread", "in full waves", "whole waves", "busiest"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from numba_gemm import LADDER, Tile, cli, model_command, waves
-from numba_gemm.cli import InputError
+from numba_gemm import LADDER, Tile, cli, model_command, terminal, waves
 from numba_gemm.model import devices
 from numba_gemm.target import TARGET
+from numba_gemm.terminal import InputError
 
 
 def run(*arguments):
@@ -233,11 +233,11 @@ def test_a_record_of_waves_can_be_drawn(tmp_path, monkeypatch, capsys):
     measured = [series(1, lambda n: 1e-3 * -(-n // 132)), series(2, lambda n: 1e-3 * -(-n // 132))]
     path, picture = tmp_path / "waves.json", tmp_path / "waves.svg"
     record = {"device": "NVIDIA H200", "waves": [one.as_dict() for one in measured]}
-    cli._write_json(path, record)
+    terminal.write_json(path, record)
     assert run("--measured", path, "--plot", picture, "--picture", "waves") == 0
     assert "measured" in picture.read_text()
     capsys.readouterr()
-    cli._stdout().print(model_command._waves_table("NVIDIA H200", measured))
+    terminal.stdout().print(model_command._waves_table("NVIDIA H200", measured))
     out = capsys.readouterr().out
     assert sum("square" in line for line in out.splitlines()) == sum(len(one.points) for one in measured)
 

@@ -48,3 +48,12 @@ LADDER: tuple[Rung, ...] = (
     split_k.RUNG,
 )
 """Every rung, slowest first."""
+
+
+def named(name: str) -> Rung:
+    """The rung of that name; ValueError where there is none."""
+    for rung in LADDER:
+        if rung.name == name:
+            return rung
+    known = ", ".join(rung.name for rung in LADDER)
+    raise ValueError(f"there is no rung {name!r}; the ladder has {known}")

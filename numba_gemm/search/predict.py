@@ -21,6 +21,7 @@ from ..model.occupancy import occupancy
 from ..model.prediction import predict
 from ..problem import Problem
 from ..rung import Rung
+from ..rungs import named
 from ..tile import Tile
 from .space import Candidate
 
@@ -82,6 +83,4 @@ def seconds(rung: Rung, tile: Tile | None, problem: Problem, gpu: devices.Gpu) -
 
 def candidate_seconds(candidate: Candidate, problem: Problem, gpu: devices.Gpu) -> float:
     """:func:`seconds` of a candidate.  Raises ValueError where there is no such rung."""
-    from ..dispatch import named
-
     return seconds(named(candidate.rung), candidate.tile, problem, gpu)

@@ -16,14 +16,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from .. import cli
-from ..dispatch import forget, named
+from .. import terminal
+from ..dispatch import forget
 from ..model import devices
 from ..operands import MAX_SIZE
 from ..problem import Problem
 from ..rung import Rung
-from ..rungs import LADDER
+from ..rungs import LADDER, named
 from ..target import TARGET
+from ..terminal import InputError
 from . import found, predict
 from .halving import HEATS, CandidateError, Result, State, ranked, search, seconds_left
 from .journal import Journal, JournalBusyError, Shape
@@ -45,14 +46,14 @@ SHOWN = 10
 
 def run(options: argparse.Namespace) -> int:
     """Do what ``numba-gemm tune`` was asked for; the exit status.  Raises InputError for bad input."""
-    output = cli._writable(options.json)
+    output = terminal.writable(options.json)
     if options.plot:
         _check_picture(options.plot)
-    cli._writable(options.found, "--found")
-    cli._writable(options.plot, "--plot")
+    terminal.writable(options.found, "--found")
+    terminal.writable(options.plot, "--plot")
     if options.portfolio and (options.rung or options.orders):
         other = "--rung" if options.rung else "--orders"
-        raise cli.InputError(f"--portfolio and {other} exclude each other: it has several rungs")
+        raise InputError(f"--portfolio and {other} exclude each other: it has several rungs")
     gpu = _gpu(options)
     shapes = _shapes(options)
     space = None
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         space = _space(options.rung, gpu)
         candidates = space.candidates
     if not candidates:
-        raise cli.InputError(f"the {gpu.name} can run none of the candidates")
+        raise InputError(f"the {gpu.name} can run none of the candidates")
     # What the others are compared with: the rung as it is.
     always = candidates[:1] if options.orders else []
     if space and named(space.rung).tile in space.legal:
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         _dry_run(candidates, space, shapes, gpu, options.seed, output)
         return 0
     if not TARGET.is_gpu:
-        raise cli.InputError(
+        raise InputError(
             f"tune measures on a GPU, but {TARGET.reason}; --dry-run lists what it would try"
         )
     return _tune(options, gpu, shapes, candidates, always, output)
@@ -84,12 +85,10 @@ def _check_picture(path: Path) -> None:
     try:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError as error:
-        raise cli.InputError(
-            f"--plot needs matplotlib; pip install 'numba-gemm[plot]' ({error})"
-        ) from error
+        raise InputError(f"--plot needs matplotlib; pip install 'numba-gemm[plot]' ({error})") from error
     known = sorted(FigureCanvasBase.get_supported_filetypes())
     if path.suffix[1:].lower() not in known:
-        raise cli.InputError(f"--plot {path}: its name should end in one of .{', .'.join(known)}")
+        raise InputError(f"--plot {path}: its name should end in one of .{', .'.join(known)}")
 
 
 # What to search ----------------------------------------------------------------------------------
@@ -98,13 +97,13 @@ def _check_picture(path: Path) -> None:
 def _gpu(options: argparse.Namespace) -> devices.Gpu:
     """The GPU at hand, or the one to list candidates for."""
     if options.gpu and not options.dry_run:
-        raise cli.InputError("--gpu names a GPU for --dry-run; a search runs on the one at hand")
+        raise InputError("--gpu names a GPU for --dry-run; a search runs on the one at hand")
     try:
         if options.gpu:
             return devices.named(options.gpu)
         return devices.current() or devices.named(DRY_RUN_GPU)
     except (RuntimeError, ValueError) as error:
-        raise cli.InputError(str(error)) from error
+        raise InputError(str(error)) from error
 
 
 def _shapes(options: argparse.Namespace) -> list[Shape]:
@@ -115,8 +114,8 @@ def _shapes(options: argparse.Namespace) -> list[Shape]:
     else:
         shapes = list(SUITE) if options.portfolio else [DEFAULT_SHAPE]
     for M, N, K in shapes:
-        if max(M, N, K) > MAX_SIZE or max(M * K, K * N, M * N) > cli.MOST_ELEMENTS:
-            raise cli.InputError(f"{M} x {N} x {K} is too large; such matrices fit in no memory")
+        if max(M, N, K) > MAX_SIZE or max(M * K, K * N, M * N) > terminal.MOST_ELEMENTS:
+            raise InputError(f"{M} x {N} x {K} is too large; such matrices fit in no memory")
     return shapes
 
 
@@ -129,7 +128,7 @@ def read_shapes(path: Path) -> list[Shape]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise cli.InputError(f"--shapes {path}: {reason}") from error
+        raise InputError(f"--shapes {path}: {reason}") from error
     shapes: list[Shape] = []
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].replace(",", " ").split()
@@ -140,12 +139,12 @@ def read_shapes(path: Path) -> list[Shape]:
         except ValueError:
             M = N = K = 0
         if min(M, N, K) < 1:
-            raise cli.InputError(
+            raise InputError(
                 f"--shapes {path}, line {number}: {line.strip()!r} should be M N K, each 1 or more"
             )
         shapes.append((M, N, K))
     if not shapes:
-        raise cli.InputError(f"--shapes {path}: there are no shapes in it")
+        raise InputError(f"--shapes {path}: there are no shapes in it")
     return list(dict.fromkeys(shapes))
 
 
@@ -158,7 +157,7 @@ def _space(name: str | None, gpu: devices.Gpu) -> Space:
             raise ValueError(f"the rung {rung.name} needs compute capability {needed}")
         return enumerate_space(rung, lambda tile: predict.limits(tile, gpu))
     except ValueError as error:
-        raise cli.InputError(str(error)) from error
+        raise InputError(str(error)) from error
 
 
 def _orders(name: str | None, gpu: devices.Gpu, count: int, seed: int) -> list[Candidate]:
@@ -166,9 +165,9 @@ def _orders(name: str | None, gpu: devices.Gpu, count: int, seed: int) -> list[C
     try:
         candidates = permutations(named(name) if name else _highest(gpu), count, seed)
     except ValueError as error:
-        raise cli.InputError(str(error)) from error
+        raise InputError(str(error)) from error
     if not _able(candidates, gpu):
-        raise cli.InputError(f"the {gpu.name} cannot run the rung {candidates[0].rung}")
+        raise InputError(f"the {gpu.name} cannot run the rung {candidates[0].rung}")
     return candidates
 
 
@@ -209,11 +208,12 @@ def _dry_run(
     output: Path | None,
 ) -> None:
     """List the candidates in the order in which they would be tried, and why others are not."""
-    console = cli._stdout()
+    console = terminal.stdout()
     record: dict[str, Any] = {"device": gpu.name, "seed": seed, "shapes": []}
     for shape in shapes:
         order, expected = _ranked(candidates, shape, gpu, seed, space is not None)
-        table = cli._table(f"{_name(shape)} on the {gpu.name}: the order in which to try, seed {seed}")
+        title = f"{_name(shape)} on the {gpu.name}: the order in which to try, seed {seed}"
+        table = terminal.table(title)
         table.add_column("#", justify="right")
         table.add_column("candidate", no_wrap=True)
         table.add_column("threads", justify="right")
@@ -233,7 +233,7 @@ def _dry_run(
         )
     if space:
         total = len(space.legal) + len(space.refused)
-        table = cli._table(
+        table = terminal.table(
             f"{len(space.refused)} of {total} combinations are refused; # stands for a number"
         )
         table.add_column("tiles", justify="right")
@@ -246,7 +246,7 @@ def _dry_run(
             for kind, count, example in space.reasons()
         ]
     if output:
-        cli._write_json(output, record)
+        terminal.write_json(output, record)
 
 
 # On a GPU -----------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def _tune(
     }
     path = found.cache_folder() / "tune" / f"{what.replace(' ', '-')}-{_digest(about)}.jsonl"
     errors = Console(stderr=True)
-    console = cli._stdout()
+    console = terminal.stdout()
     records: list[dict[str, Any]] = []
     winners: list[found.Found] = []
     budget_for_all = options.budget or (math.inf if options.portfolio else BUDGET * len(shapes))
@@ -303,7 +303,7 @@ def _tune(
                 console.print(_table_of(result, expected, cublas, always, gpu))
             kept = journal.finish()
     except (JournalBusyError, LabError) as error:
-        raise cli.InputError(str(error)) from error
+        raise InputError(str(error)) from error
     except KeyboardInterrupt:
         print(f"numba-gemm: the same command goes on from {path}", file=sys.stderr)
         raise
@@ -320,7 +320,7 @@ def _tune(
     record = about | {"budget_seconds": _finite(budget_for_all), "shapes": records}
     record["rounds"] = [heat.rounds for heat in HEATS]
     if output:
-        cli._write_json(output, record)
+        terminal.write_json(output, record)
     if options.plot:
         from .plot import draw
 
@@ -456,7 +456,7 @@ def _table_of(
         title += f", {result.left_out} left out for lack of time"
     if result.failures:
         title += f", {len(result.failures)} failed"
-    table = cli._table(title)
+    table = terminal.table(title)
     table.add_column("candidate", no_wrap=True)
     for heading in ("time", "TFLOP/s", "of cuBLAS", "expected at"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -466,14 +466,15 @@ def _table_of(
             continue
         table.add_row(
             _label(standing.candidate) + (", its own" if standing.candidate in always else ""),
-            cli._milliseconds(standing.seconds),
+            terminal.milliseconds(standing.seconds),
             _tflops(result.shape, standing.seconds),
             f"{cublas / standing.seconds:.1%}" if cublas else "",
             f"{places[standing.candidate]} of {len(places)}",
         )
     if cublas:
         table.add_section()
-        table.add_row("cuBLAS", cli._milliseconds(cublas), _tflops(result.shape, cublas), "100.0%", "")
+        speed = _tflops(result.shape, cublas)
+        table.add_row("cuBLAS", terminal.milliseconds(cublas), speed, "100.0%", "")
     for outcome in result.failures[:SHOWN]:
         table.add_row(f"[red]{outcome.candidate}[/] {outcome.failed}: {outcome.reason}"[:110])
     return table

@@ -113,8 +113,8 @@ def compile_candidate(candidate: Candidate, shapes: tuple[Shape, ...]) -> Compil
     from numba.cuda import dispatcher
 
     from .. import harness
-    from ..dispatch import named
     from ..problem import Problem
+    from ..rungs import named
     from .orders import reordered
 
     rung = reordered(named(candidate.rung), candidate.tile, candidate.order)
@@ -188,7 +188,7 @@ def _operands(shape: Shape, seed: int) -> _Operands:
 def _prepare(candidate: Candidate, compiled: Compiled | None, operands: _Operands) -> Launch:
     """The launch of *candidate*, with the kernels that were compiled for it."""
     from .. import harness
-    from ..dispatch import named
+    from ..rungs import named
     from .orders import reordered
 
     rung = reordered(named(candidate.rung), candidate.tile, candidate.order)
