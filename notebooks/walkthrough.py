@@ -165,10 +165,12 @@ picture(
 )
 
 # %% [markdown]
-# The hollow points are ceilings, not speeds: what memory would allow a kernel that did everything
-# else for nothing. From the third rung on, nothing in this picture forbids most of the peak. What
-# does, we will meet one at a time. (The formulas live in
-# [numba_gemm.model](../numba_gemm/model/__init__.py), plain Python, and so do the tables of GPUs.)
+# Filled points were measured. Where there is no record, hollow ones stand on the roof: what memory
+# would allow a kernel that did everything else for nothing. (A point may lie above the slope, as
+# `coalesced` does: the roof counts what is *asked for*, and caches answer part of that.) From the
+# third rung on, nothing in this picture forbids most of the peak. What does, we will meet one at a
+# time. The formulas live in [numba_gemm.model](../numba_gemm/model/__init__.py), plain Python, and so
+# does a table of GPUs.
 #
 # <a id="naive"></a>
 # ## Rung 1: naive
@@ -1585,7 +1587,8 @@ picture(
 )
 
 # %% [markdown]
-# Neither is a rung. The fringe is why one tile cannot be best for every shape, and the last wave is
+# Where blocks of one multiprocessor slow each other down, the steps are lower than whole waves say;
+# where a block has it to itself, they are as high. Neither cost is a rung. The fringe is why one tile cannot be best for every shape, and the last wave is
 # what [split_k](#split_k) buys back. On a GPU, `numba-gemm model --measure-waves` measures the
 # steps.
 #
