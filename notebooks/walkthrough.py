@@ -43,8 +43,8 @@
 # minute without a GPU.
 
 # %%
-# Install numba_gemm where it is missing, from the clone of the repository that this notebook lies in. On Colab,
-# clone the repository first: !git clone <where you found this notebook>
+# Install numba_gemm where it is missing, from the clone of the repository that this notebook lies in.
+# On Colab, clone the repository first: !git clone <where you found this notebook>
 import importlib.util
 import shutil
 import subprocess
@@ -1588,9 +1588,9 @@ picture(
 
 # %% [markdown]
 # Where blocks of one multiprocessor slow each other down, the steps are lower than whole waves say;
-# where a block has it to itself, they are as high. Neither cost is a rung. The fringe is why one tile cannot be best for every shape, and the last wave is
-# what [split_k](#split_k) buys back. On a GPU, `numba-gemm model --measure-waves` measures the
-# steps.
+# where a block has it to itself, they are as high. Neither cost is a rung. The fringe is why one
+# tile cannot be best for every shape, and the last wave is what [split_k](#split_k) buys back. On a
+# GPU, `numba-gemm model --measure-waves` measures the steps.
 #
 # <a id="search"></a>
 # ## Six parameters, found by search
