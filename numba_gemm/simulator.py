@@ -79,7 +79,8 @@ _taking_turns = threading.RLock()
 def in_turn(observer: Observer | None = None, *, backwards: bool = False) -> Iterator[None]:
     """Let launches in the simulator run their threads one at a time, in order or *backwards*.
 
-    *observer* is told what happens.  On a GPU, whose threads nobody can order, this does nothing.
+    *observer* is told what happens, also of launches that other Python threads make meanwhile.  On a
+    GPU, whose threads nobody can order, this does nothing.
     """
     if not TARGET.is_simulator:
         yield

@@ -19,7 +19,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from numba_gemm import LADDER, codegen, plots, report, walkthrough
-from numba_gemm.rungs import coalesced, naive, square, tiled2d
+from numba_gemm.rungs import coalesced, naive, square
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
@@ -258,11 +258,11 @@ def test_a_difference_has_the_lines_that_differ():
 
 def test_a_run_is_checked(monkeypatch):
     """What is wrong is not called right."""
-    assert "`tiled2d` at " in (said := walkthrough.run(tiled2d.RUNG).data)
+    assert "`square` at " in (said := walkthrough.run(square.RUNG).data)
     assert "is right; the largest error is" in said
     wrong = type("Step", (), {"passed": False, "worst": 7.0, "seconds": 1e-3})
     monkeypatch.setattr(walkthrough, "climb", lambda *_: iter([wrong]))
-    assert "is WRONG; the largest error is 700.0%" in walkthrough.run(tiled2d.RUNG).data
+    assert "is WRONG; the largest error is 700.0%" in walkthrough.run(square.RUNG).data
 
 
 @pytest.mark.parametrize("rung", [naive.RUNG, LADDER[-1]], ids=["naive", "split_k"])
