@@ -103,18 +103,27 @@ class Geometry:
         return math.prod(self.block)
 
 
-_one_launch = threading.Lock()
+_one_launch = threading.RLock()
+
+
+def between_launches() -> contextlib.AbstractContextManager[Any]:
+    """Hold off simulated launches, and wait for one that another thread has begun.
+
+    The simulator keeps the launch in progress in a global, so launches take turns.  And meanwhile the
+    module of the kernel sees a stand-in for :mod:`numba.cuda`, with which no kernel can be built and no
+    array allocated there.
+    """
+    return _one_launch if TARGET.is_simulator else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def _simulated() -> Iterator[None]:
     """Make room for a launch in the simulator.
 
-    It keeps the launch in progress in a global, so launches from two threads take turns.  And at a
-    barrier its scheduler polls until every thread has arrived, holding the interpreter for a whole
+    At a barrier its scheduler polls until every thread has arrived, holding the interpreter for a whole
     switch interval each time: with a tenth of the usual 5 ms, small blocks take a fifth of the time.
     """
-    with _one_launch:
+    with between_launches():
         interval = sys.getswitchinterval()
         sys.setswitchinterval(min(interval, 0.0005))
         try:
@@ -192,9 +201,9 @@ def prepare(
     if rung.split is None or not problem.M * problem.N:
         return Launch(kernel, rung.geometry(problem.M, problem.N, tile), stream, arguments)
     launch = None
-    for kernel, geometry, args in reversed(
-        rung.split(*arguments, tile or rung.tile, multiprocessors(), stream)
-    ):
+    with between_launches():
+        parts = rung.split(*arguments, tile or rung.tile, multiprocessors(), stream)
+    for kernel, geometry, args in reversed(parts):
         launch = Launch(kernel, geometry, stream, args, launch)
     assert launch is not None
     return launch
