@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from . import device, operands
 from .problem import Problem
+from .simulator import in_turn
 from .target import TARGET, TargetError, cuda
 
 if TYPE_CHECKING:
@@ -28,12 +30,14 @@ if TYPE_CHECKING:
     Choosing = Callable[[operands.Operands], tuple[Rung, Tile | None]]
 
 __all__ = [
+    "Check",
     "DeviceError",
     "Geometry",
     "Launch",
     "Reference",
     "Verification",
     "VerificationError",
+    "check",
     "compare_with_numpy",
     "multiprocessors",
     "prepare",
@@ -99,18 +103,27 @@ class Geometry:
         return math.prod(self.block)
 
 
-_one_launch = threading.Lock()
+_one_launch = threading.RLock()
+
+
+def between_launches() -> contextlib.AbstractContextManager[Any]:
+    """Hold off simulated launches, and wait for one that another thread has begun.
+
+    The simulator keeps the launch in progress in a global, so launches take turns.  And meanwhile the
+    module of the kernel sees a stand-in for :mod:`numba.cuda`, with which no kernel can be built and no
+    array allocated there.
+    """
+    return _one_launch if TARGET.is_simulator else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def _simulated() -> Iterator[None]:
     """Make room for a launch in the simulator.
 
-    It keeps the launch in progress in a global, so launches from two threads take turns.  And at a
-    barrier its scheduler polls until every thread has arrived, holding the interpreter for a whole
+    At a barrier its scheduler polls until every thread has arrived, holding the interpreter for a whole
     switch interval each time: with a tenth of the usual 5 ms, small blocks take a fifth of the time.
     """
-    with _one_launch:
+    with between_launches():
         interval = sys.getswitchinterval()
         sys.setswitchinterval(min(interval, 0.0005))
         try:
@@ -188,9 +201,9 @@ def prepare(
     if rung.split is None or not problem.M * problem.N:
         return Launch(kernel, rung.geometry(problem.M, problem.N, tile), stream, arguments)
     launch = None
-    for kernel, geometry, args in reversed(
-        rung.split(*arguments, tile or rung.tile, multiprocessors(), stream)
-    ):
+    with between_launches():
+        parts = rung.split(*arguments, tile or rung.tile, multiprocessors(), stream)
+    for kernel, geometry, args in reversed(parts):
         launch = Launch(kernel, geometry, stream, args, launch)
     assert launch is not None
     return launch
@@ -372,6 +385,21 @@ class Reference:
             exact = _exact(problem, A[rows], B[:, cols], None if C0 is None else C0[rows, cols])
             self._parts.append((rows, cols, *exact))
 
+    def wrong(self, C: np.ndarray) -> list[tuple[int, int, float]]:
+        """The entries of *C* compared that rounding does not explain, and what they should be.
+
+        Row by row.  ValueError where C has another shape than the problem.
+        """
+        _refuse_shape(self.problem, C)
+        found = {}
+        for rows, cols, exact, bound, overflows in self._parts:
+            error = _error_over_bound(C[rows, cols], exact, bound, overflows)
+            for i, j in np.argwhere(error > 1):
+                row = int(i) if isinstance(rows, slice) else int(rows[i])
+                col = int(j) if isinstance(cols, slice) else int(cols[j])
+                found[row, col] = float(exact[i, j])
+        return [(row, col, found[row, col]) for row, col in sorted(found)]
+
     def compare(self, C: np.ndarray) -> Verification:
         """Compare *C* with it; ValueError where C has another shape than the problem."""
         _refuse_shape(self.problem, C)
@@ -455,3 +483,179 @@ def random_operands(
     rng = np.random.default_rng(seed)
     A, B, C = (2 * rng.random(shape, dtype=np.float32) - 1 for shape in ((M, K), (K, N), (M, N)))
     return A, B, C
+
+
+# A reader's own kernel -----------------------------------------------------------------------------
+
+GUARD_ROWS = 4
+"""Rows above and below C, in the same array, that a kernel has no business with: as many as keep C at
+an address that is a multiple of 16 bytes."""
+
+GUARD = np.float32(-7.25e7)
+UNTOUCHED = np.float32(6.125e7)
+"""What stands there, and what is put into C to see whether a kernel writes to an entry at all."""
+
+WIDEST = 1024
+"""The widest block tile that :func:`check` looks for."""
+
+
+@dataclass(frozen=True, repr=False)
+class Check:
+    """What :func:`check` found: true where the kernel is right.
+
+    ``message`` says it in one line, ``problem`` is the one that went wrong or, of a kernel that is
+    right, the last; ``where`` is the first wrong entry, row by row, and None where there is none or
+    where something else is wrong than the entries of C.  ``worst`` is the largest error as a fraction
+    of what rounding may amount to.
+    """
+
+    message: str
+    passed: bool
+    problem: Problem
+    where: tuple[int, int] | None
+    worst: float
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __repr__(self) -> str:
+        return self.message
+
+
+def check(
+    kernel: Any,
+    geometry: Rung | Callable[[int, int], Geometry],
+    *,
+    tile: Tile | None = None,
+    shapes: Sequence[tuple[int, int, int]] | None = None,
+    seed: int | None = None,
+) -> Check:
+    """Run a kernel of your own on random input and compare every entry with numpy's.
+
+    kernel
+        A ``@cuda.jit`` kernel with the arguments ``(A, B, C, alpha, beta)``, as the rungs have them.
+    geometry
+        The grid and block it wants: a function of M and N that returns a :class:`Geometry`, or a rung
+        whose kernel is launched alike, with *tile* in place of its own.
+    shapes
+        M, N and K of the problems, the first with several alphas and betas.  By default four: one past
+        a tile in each direction, with a K that few numbers divide; exactly one tile; a single entry; no
+        k at all.
+    seed
+        Of the random input; a fresh one where it is None.
+
+    Where beta is 0, C is NaN before.  The rows above and below C are looked after, and so are A and B.
+    In the simulator, threads run one at a time and shared memory begins as NaN
+    (:mod:`numba_gemm.simulator`), so that a barrier too few is seen every time; on a GPU it may go well.
+
+    Returns a :class:`Check`, also where the kernel raised an error in the simulator.  Raises TypeError
+    for a kernel that is none, ValueError for no shapes, TargetError where nothing can be launched, and
+    what a GPU raises.
+    """
+    if not hasattr(kernel, "py_func"):
+        raise TypeError(f"kernel is a {type(kernel).__name__}; it should be made by cuda.jit")
+    if TARGET.kind == "compiler":
+        raise TargetError(f"nothing can be launched: {TARGET.reason}")
+    cover = geometry if callable(geometry) else functools.partial(geometry.geometry, tile=tile)
+    if shapes is None:
+        rows, cols = _block_tile(cover)
+        shapes = ((rows + 1, cols + 1, 37), (rows, cols, 32), (1, 1, 1), (rows, 1, 0))
+    if not shapes:
+        raise ValueError("shapes is empty; it should have at least one")
+    seed = int(np.random.default_rng().integers(2**32)) if seed is None else seed
+    first = Problem(*shapes[0], 0.75, -0.5)
+    problems = [Problem(*shape) for shape in shapes]
+    problems[1:1] = [first, dataclasses.replace(first, alpha=0.0)]
+    worst, entries = 0.0, 0
+    for problem in problems:
+        for backwards in (False, True) if problem == problems[0] and TARGET.is_simulator else (False,):
+            with in_turn(backwards=backwards):
+                outcome = _check_one(kernel, cover(problem.M, problem.N), problem, seed)
+            if isinstance(outcome, Check):
+                return outcome
+            worst, entries = max(worst, outcome.worst), entries + outcome.entries
+    message = (
+        f"{kernel.py_func.__name__} is right: {len(problems)} problems, {entries} entries, the largest "
+        f"error is {worst:.2f} of what rounding may amount to"
+    )
+    return Check(message, True, problems[-1], None, worst)
+
+
+def _block_tile(cover: Callable[[int, int], Geometry]) -> tuple[int, int]:
+    """Rows and columns of C that one block covers, found by asking for grids."""
+    one = cover(1, 1).blocks
+    rows = next((n for n in range(1, WIDEST) if cover(n + 1, 1).blocks > one), WIDEST)
+    cols = next((n for n in range(1, WIDEST) if cover(1, n + 1).blocks > one), WIDEST)
+    return rows, cols
+
+
+def _check_one(kernel: Any, geometry: Geometry, problem: Problem, seed: int) -> Check | Verification:
+    """One problem: what is wrong, or how the result compares."""
+    A, B, C0 = random_operands(problem.M, problem.N, problem.K, seed)
+    if problem.beta == 0:
+        C0.fill(np.nan)
+    if problem.alpha == 0:
+        A.fill(np.nan)
+
+    def wrong(what: str, where: tuple[int, int] | None = None, worst: float = math.inf) -> Check:
+        message = (
+            f"{kernel.py_func.__name__} is wrong at {problem.M} x {problem.N} x {problem.K}, "
+            f"alpha = {problem.alpha:g}, beta = {problem.beta:g}: {what}"
+        )
+        return Check(message, False, problem, where, worst)
+
+    try:
+        C, trespass = _launch_guarded(kernel, geometry, problem, A, B, C0)
+    except Exception as error:
+        if not TARGET.is_simulator:
+            raise
+        return wrong(f"it raised {type(error).__name__}: {error}")
+    if trespass:
+        return wrong(trespass)
+    reference = Reference(problem, A, B, C0, seed)
+    outcome = reference.compare(C)
+    if outcome.passed:
+        return outcome
+    bad = reference.wrong(C)
+    row, col, exact = bad[0]
+    is_there = float(C[row, col])
+    what = f"C[{row}, {col}] is {is_there:.6g} and should be {exact:.6g}"
+    if math.isfinite(is_there):
+        what += f", {abs(is_there - exact):.3g} off"
+    elif problem.alpha == 0:
+        what += ", as if A, which is NaN, were read although alpha is 0"
+    elif problem.beta == 0:
+        again, _ = _launch_guarded(kernel, geometry, problem, A, B, np.full_like(C0, UNTOUCHED))
+        if again[row, col] == UNTOUCHED:
+            what += ": it is not written"
+        elif math.isfinite(again[row, col]):
+            what += ", as if C, which was NaN, were read although beta is 0"
+    if len(bad) > 1:
+        rows, cols = ({entry[i] for entry in bad} for i in (0, 1))
+        alone = f"row {row}" if len(rows) == 1 else f"column {col}" if len(cols) == 1 else ""
+        what += f"; {len(bad)} of {outcome.entries} entries are wrong" + (
+            f", all in {alone}" if alone else ""
+        )
+    return wrong(what, (row, col), outcome.worst)
+
+
+def _launch_guarded(
+    kernel: Any, geometry: Geometry, problem: Problem, A: np.ndarray, B: np.ndarray, C0: np.ndarray
+) -> tuple[np.ndarray, str]:
+    """C after a launch, and what else was written to, in words."""
+    around = np.full((problem.M + 2 * GUARD_ROWS, problem.N), GUARD)
+    inside = slice(GUARD_ROWS, GUARD_ROWS + problem.M)
+    around[inside] = C0
+    checked = operands.check(A, B, None, problem.alpha, 0.0)
+    device_A, device_B = checked.A.to_device(0), checked.B.to_device(0)
+    device_C = cuda.to_device(around)
+    scalars = np.float32(problem.alpha if problem.K else 0), np.float32(problem.beta)
+    Launch(kernel, geometry, 0, (device_A, device_B, device_C[inside], *scalars))()
+    after = device_C.copy_to_host()
+    for name, array, before in (("A", device_A, A), ("B", device_B, B)):
+        if not np.array_equal(array.copy_to_host(), before, equal_nan=True):
+            return after[inside], f"it changed {name}"
+    outside = np.delete(after, inside, axis=0)
+    if not np.all(outside == GUARD):
+        return after[inside], "it wrote to memory above or below C"
+    return after[inside], ""

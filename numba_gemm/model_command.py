@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .model.devices import Gpu
     from .waves import Series
 
-__all__ = ["Row", "parse_tile", "rows_of_the_ladder", "run"]
+__all__ = ["Measured", "Row", "parse_tile", "read_measured", "rows_of_the_ladder", "run", "wave_points"]
 
 DEFAULT_GPU = "H200"
 MAX_SIZE = 2**31 - 1
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     if options.measure_waves:
         return _measure_waves(options, output, picture)
 
-    measured = _read_measured(options.measured)
+    measured = read_measured(options.measured)
     gpu = _gpu(options.gpu, measured.device)
     if max(options.shape) > MAX_SIZE:
         raise InputError(f"--shape has {max(options.shape)}; no size may be more than {MAX_SIZE}")
@@ -149,7 +149,7 @@ def parse_tile(text: str) -> Tile:
         )
     tile = Tile(**dict(zip(TILE_FIELDS, map(int, parts), strict=False)))
     try:
-        tile.check()
+        tile.check(warps=tile.WM is not None, staged=True)
     except TileError as error:
         raise InputError(f"--tile: {error}") from error
     return tile
@@ -234,8 +234,11 @@ class Measured:
     waves: Sequence[_Series] = ()
 
 
-def _read_measured(path: Path | None) -> Measured:
-    """What ``climb --json`` or ``--measure-waves --json`` wrote; nothing for no path."""
+def read_measured(path: Path | None) -> Measured:
+    """What ``climb --json`` or ``--measure-waves --json`` wrote; nothing for no path.
+
+    Raises InputError where it is neither.
+    """
     if path is None:
         return Measured()
     try:
@@ -262,6 +265,16 @@ def _read_measured(path: Path | None) -> Measured:
         (sizes.M, sizes.N, sizes.K),
         speeds,
         product / cublas / 1e12 if cublas else None,
+    )
+
+
+def wave_points(series: _Series | Series) -> tuple[str, int, int, dict[int, float]]:
+    """What a picture of waves takes of one series."""
+    return (
+        series.label,
+        series.multiprocessors,
+        series.blocks_per_multiprocessor,
+        {point.blocks: point.seconds for point in series.points},
     )
 
 
@@ -503,17 +516,7 @@ def _draw_waves(measured: Sequence[_Series | Series]) -> Figure:
     """The series of ``--measure-waves`` beside the models."""
     from . import plots
 
-    return plots.waves(
-        [
-            plots.Waves(
-                series.label,
-                series.multiprocessors,
-                series.blocks_per_multiprocessor,
-                {point.blocks: point.seconds for point in series.points},
-            )
-            for series in measured
-        ]
-    )
+    return plots.waves([plots.Waves(*wave_points(series)) for series in measured])
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -23,7 +23,8 @@ from matplotlib.patches import ConnectionPatch, Rectangle
 
 from .model import hierarchy, quantization
 from .model.banks import BANKS, PIECE, WORD_BYTES, Access
-from .model.roofline import attainable, ridge_point
+from .model.roofline import FLOAT32_BYTES, attainable, ridge_point
+from .model.traffic import SECTOR_BYTES, transactions
 
 if TYPE_CHECKING:
     from .model.devices import Gpu
@@ -31,11 +32,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
+    "Span",
     "Waves",
     "banks",
+    "bars",
     "ladder",
+    "operands",
     "roofline",
     "save",
+    "schedule",
+    "sectors",
     "tile_quantization",
     "tilings",
     "waves",
@@ -580,3 +586,142 @@ def _by_row(access: Access, row_floats: int) -> np.ndarray:
     counts = np.zeros((int(rows.max(initial=0)) + 1, BANKS), dtype=np.int64)
     np.add.at(counts, (rows, words % BANKS), 1)
     return counts
+
+
+# What a worker reads --------------------------------------------------------------------------------
+
+
+def operands(
+    size: int,
+    tile: tuple[int, int],
+    corner: tuple[int, int] = (0, 0),
+    chunk: tuple[int, int] | None = None,
+    part: tuple[int, int] | None = None,
+) -> Figure:
+    """A, B and C, all *size* x *size*, and what is read for one *tile* of C, rows x columns.
+
+    The tile's upper left entry is *corner*.  *chunk* is (first k, how many): what of it is held at a
+    time, drawn filled.  *part* is what one thread computes of the tile, of so many rows and columns.
+    """
+    (rows, cols), (row, col) = tile, corner
+    with mpl.rc_context(STYLE):
+        figure = _figure(8, 3.1)
+        of_a, of_b, of_c = figure.subplots(1, 3)
+        panels = ((of_a, "A", "k", "rows"), (of_b, "B", "columns", "k"), (of_c, "C", "columns", "rows"))
+        for axes, name, along, down in panels:
+            axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal", title=name)
+            axes.set(xlabel=along, ylabel=down)
+            ticks = np.arange(0, size + 1)
+            axes.set_xticks(ticks[:: max(1, size // 4)])
+            axes.set_yticks(ticks[:: max(1, size // 4)])
+            axes.spines[:].set_visible(True)
+            if size <= 32:
+                axes.set_xticks(ticks, minor=True)
+                axes.set_yticks(ticks, minor=True)
+                axes.grid(which="both", color=PALE, linewidth=0.6)
+                axes.tick_params(which="minor", length=0)
+        k0, depth = chunk or (0, size)
+        for axes, y, x, height, width, colour in (
+            (of_a, row, 0, rows, size, SKY),
+            (of_b, 0, col, size, cols, ORANGE),
+        ):
+            axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, alpha=0.35))
+        _pick(of_a, row, k0, rows, depth, SKY)
+        _pick(of_b, k0, col, depth, cols, ORANGE)
+        _pick(of_c, row, col, rows, cols, PALE if part else GREEN)
+        if part:
+            _pick(of_c, row, col, *part, GREEN)
+            of_c.set_xlabel(f"columns\ngreen: one thread, {part[0]} x {part[1]}")
+        of_a.set_xlabel(f"k\n{rows} x {depth} at a time" if chunk else f"k\n{rows} x {size}")
+        of_b.set_xlabel(f"columns\n{depth} x {cols} at a time" if chunk else f"columns\n{size} x {cols}")
+    return figure
+
+
+def sectors(cases: Sequence[tuple[str, Sequence[int]]], rows: int, row_bytes: int) -> Figure:
+    """Which sectors of 32 bytes the lanes of a warp touch by one instruction.
+
+    Each case is a title and the lanes' byte addresses in a matrix of *rows* rows, *row_bytes* each.
+    What a lane wants is drawn dark, what comes with it pale.
+    """
+    with mpl.rc_context(STYLE):
+        figure = _figure(8, 2.9)
+        each = figure.subplots(1, len(cases), squeeze=False)[0]
+        for axes, (title, addresses) in zip(each, cases, strict=True):
+            count = transactions(addresses)
+            for address in addresses:
+                row, byte = divmod(address, row_bytes)
+                start = byte // SECTOR_BYTES * SECTOR_BYTES
+                axes.add_patch(
+                    Rectangle((start, row), SECTOR_BYTES, 1, facecolor=PALE, edgecolor=GREY, lw=0.5)
+                )
+            for address in addresses:
+                row, byte = divmod(address, row_bytes)
+                axes.add_patch(Rectangle((byte, row), FLOAT32_BYTES, 1, facecolor=BLUE, lw=0))
+            axes.set(
+                xlim=(0, row_bytes),
+                ylim=(rows, 0),
+                xlabel="byte of the row",
+                ylabel="row of the matrix",
+                title=f"{title}\n{count} sector{'s' if count > 1 else ''} for {len(addresses)} lanes",
+            )
+            axes.set_xticks(range(0, row_bytes + 1, SECTOR_BYTES))
+            axes.spines[:].set_visible(True)
+    return figure
+
+
+def bars(values: Mapping[str, float], label: str, title: str) -> Figure:
+    """One bar for each of *values*, which *label* names, with its figure."""
+    with mpl.rc_context(STYLE):
+        figure = _figure(8, 0.9 + 0.34 * len(values))
+        axes = figure.add_subplot()
+        drawn = axes.barh(list(values), list(values.values()), height=0.6, color=BLUE)
+        axes.bar_label(drawn, fmt="%.3g", padding=3, fontsize=9)
+        axes.set(xlabel=label, title=title, ylim=(len(values) - 0.5, -0.5))
+        axes.set_xlim(0, 1.1 * max(values.values()))
+        axes.tick_params(axis="y", length=0)
+    return figure
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something that takes from *start* to *start* + *length*, of one *kind*, with a *text* on it."""
+
+    start: float
+    length: float
+    kind: str
+    text: str = ""
+
+
+def schedule(workers: Mapping[str, Sequence[Span]], unit: str, title: str) -> Figure:
+    """Who does what when: one line for each of *workers*, time to the right in *unit*."""
+    kinds = list(dict.fromkeys(span.kind for spans in workers.values() for span in spans))
+    looks = [(SKY, ""), (ORANGE, "//"), (GREEN, ".."), (PALE, "xx"), (VERMILION, "--")]
+    with mpl.rc_context(STYLE):
+        figure = _figure(8, 1.4 + 0.42 * len(workers))
+        axes = figure.add_subplot()
+        for place, spans in enumerate(workers.values()):
+            for span in spans:
+                colour, hatch = looks[kinds.index(span.kind) % len(looks)]
+                axes.barh(
+                    place,
+                    span.length,
+                    left=span.start,
+                    height=0.72,
+                    facecolor=colour,
+                    edgecolor=BLACK,
+                    linewidth=0.7,
+                    hatch=hatch if not span.text else "",
+                )
+                axes.text(
+                    span.start + span.length / 2, place, span.text, ha="center", va="center", fontsize=8
+                )
+        key = [
+            Rectangle((0, 0), 1, 1, facecolor=colour, edgecolor=BLACK)
+            for _, (colour, _) in zip(kinds, looks * len(kinds), strict=False)
+        ]
+        end = max(span.start + span.length for spans in workers.values() for span in spans)
+        axes.set(xlabel=unit, title=title, xlim=(0, end * 1.01), ylim=(len(workers) - 0.5, -0.5))
+        axes.set_yticks(range(len(workers)), list(workers))
+        axes.tick_params(axis="y", length=0)
+        axes.legend(key, kinds, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure

@@ -73,7 +73,8 @@ class Rung:
             return self.kernel
         if self.make is None:
             raise TileError(tile, [f"the rung {self.name} has no tile parameters"])
-        return self.make(tile)
+        with harness.between_launches():
+            return self.make(tile)
 
     def why_illegal(self, tile: Tile) -> list[str]:
         """Every reason why this rung cannot be built for *tile*; empty where it can."""

@@ -92,14 +92,15 @@ class Tile:
     @property
     def register_cap(self) -> int:
         """Registers a thread gets at most: what it needs in steps of 32, as far as a block has them."""
-        a_block_has = REGISTERS // self.threads // 8 * 8  # they are dealt out in eights
+        a_block_has = REGISTERS // max(1, self.threads) // 8 * 8  # they are dealt out in eights
         return min(-(-self.registers // 32) * 32, a_block_has, MAX_REGISTERS)
 
     @property
     def blocks(self) -> int:
         """Blocks to keep on a multiprocessor, as many as have the registers they need."""
-        by_registers = REGISTERS // (self.registers * self.threads)
-        by_threads = THREADS // self.threads
+        threads = max(1, self.threads)
+        by_registers = REGISTERS // (self.registers * threads)
+        by_threads = THREADS // threads
         by_shared_memory = SHARED_BYTES // (self.shared_bytes + RESERVED_SHARED_BYTES)
         return max(1, min(by_registers, by_threads, by_shared_memory, MAX_BLOCKS))
 
@@ -109,17 +110,23 @@ class Tile:
         *,
         vector: int = 1,
         warps: bool = False,
+        staged: bool = False,
         padding: int = 0,
     ) -> None:
         """Raise TileError unless a kernel can be built from this tile.
 
         *requirements* are a rung's own: what it needs, and whether the tile has it.  The threads fill
-        the chunks *vector* floats at a time.  With *warps*, the rung deals out warp tiles.  Rows of A in
-        shared memory, one for each k, are longer than BM by *padding* floats.
+        the chunks *vector* floats at a time.  With *warps*, the rung deals out warp tiles; *staged*, it
+        holds several chunks; what it has no use for is refused.  Rows of A in shared memory, one for
+        each k, are longer than BM by *padding* floats.
         """
         reasons = self._reasons(vector, padding)
         if warps and self.WM is None:
             reasons.append("it has no warp tile, WM x WN")
+        if not warps and self.WM is not None:
+            reasons.append("the rung deals out no warp tiles; WM and WN should be left out")
+        if not staged and self.stages > 1:
+            reasons.append(f"stages is {self.stages}; the rung holds one chunk, and it should be 1")
         reasons += [need for need, met in (requirements or {}).items() if not met]
         if reasons:
             raise TileError(self, reasons)

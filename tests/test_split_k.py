@@ -1,5 +1,7 @@
 """Sharing k between blocks: which tiles are shared, and that their sums are right and repeatable."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -101,6 +103,17 @@ def test_the_same_to_the_last_bit(seed):
     first = split_k.gemm(A, B, tile=TILE)
     for _ in range(2 if TARGET.is_simulator else 20):
         np.testing.assert_array_equal(split_k.gemm(A, B, tile=TILE), first)
+
+
+@pytest.mark.simulator
+def test_from_two_threads_at_once():
+    """While a kernel is simulated its module cannot allocate nor build: the other thread waits."""
+    A, B, _ = random_operands(5, 7, 320)
+    other = Tile(32, 32, 8, 4, 4, WM=32, WN=16, stages=2)
+    with ThreadPoolExecutor(3) as pool:
+        jobs = [pool.submit(split_k.gemm, A, B, tile=tile, verify=True) for tile in (TILE, TILE, other)]
+        for job in jobs:
+            job.result()
 
 
 def test_alpha_zero_is_not_shared():

@@ -178,7 +178,33 @@ def test_legal_tiles(tile):
 )
 def test_legal_warp_tiles(tile):
     """So do those of vectors and warps."""
-    tile.check(vector=4, warps=True)
+    tile.check(vector=4, warps=True, staged=True)
+
+
+@pytest.mark.parametrize(
+    "rung", [rung for rung in LADDER if rung.tile and not rung.tile.WM], ids=lambda rung: rung.name
+)
+def test_warp_tiles_of_a_rung_without(rung):
+    """They would change nothing, and are refused."""
+    tile = replace(rung.tile, WM=rung.tile.BM, WN=rung.tile.BN)
+    assert any("no warp tiles" in reason for reason in rung.why_illegal(tile))
+
+
+@pytest.mark.parametrize(
+    "rung", [rung for rung in LADDER if rung.tile and rung.tile.stages == 1], ids=lambda rung: rung.name
+)
+def test_stages_of_a_rung_without(rung):
+    """So are more chunks than it holds."""
+    reasons = rung.why_illegal(replace(rung.tile, stages=2))
+    assert "stages is 2; the rung holds one chunk, and it should be 1" in reasons
+
+
+@pytest.mark.parametrize("tile", [Tile(0, 8, 8), Tile(8, 8, 8, TM=16), Tile(8, 8, 8, TN=0)], ids=str)
+def test_a_tile_without_threads_can_be_asked(tile):
+    """Any numbers may be written down."""
+    assert tile.threads == 0
+    assert tile.blocks >= 1
+    assert tile.register_cap <= 255
 
 
 @pytest.mark.parametrize(

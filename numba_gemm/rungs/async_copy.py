@@ -224,6 +224,7 @@ def build(tile: Tile = TILE):
         },
         vector=4,
         warps=True,
+        staged=True,
         padding=PADDING,
     )
     BM, BN, BK, TM, TN, STAGES = tile.BM, tile.BN, tile.BK, tile.TM, tile.TN, tile.stages

@@ -59,7 +59,11 @@ FOUND_ORDER = (1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
 def build(tile: Tile = TILE):
     """The kernel for block tiles of BM x BN x BK, warp tiles of WM x WN, thread tiles of TM x TN."""
     tile.check(
-        {"two chunks are held, stages = 2": tile.stages == 2}, vector=4, warps=True, padding=PADDING
+        {"two chunks are held, stages = 2": tile.stages == 2},
+        vector=4,
+        warps=True,
+        staged=True,
+        padding=PADDING,
     )
     BM, BN, BK, WM, WN, TM, TN = tile.BM, tile.BN, tile.BK, tile.WM, tile.WN, tile.TM, tile.TN
     THREADS, WARPS_X = tile.threads, BN // WN

@@ -1,14 +1,15 @@
 """Padding, and a thread tile in pieces: no two lanes of one request meet in a bank.
 
 Shared memory has 32 banks, four bytes wide; lanes that want different words of one bank wait for each
-other. The rung below meets that twice:
+other. There are two cures, for a store and for a load:
 
 * Storing A transposed, the 16 rows that a warp stores go to neighbouring columns of As, but its two
   groups of four k to the same banks, as rows of 128 floats begin in bank 0. With 4 floats more a row
   they begin 4 banks further on, and the groups land 16 banks apart.
-* Reading a, the eight lanes down a warp tile want four floats each, 8 apart: they meet in pairs, and
-  half of the banks are not asked at all. So the thread tile is split into four pieces of 4 x 4, as
-  far apart as the warp tile allows; lanes side by side then read side by side.
+* Where a thread has 16 columns, as in the rung above, the lanes across a warp tile would want four
+  floats of b each, 16 apart, and meet in pairs. So the thread tile is split into pieces of 4 x 4, as
+  far apart as the warp tile allows; lanes side by side then read side by side. With the 8 columns of
+  this rung, reading has no conflict either way.
 
 The traffic with global memory stays what it was, 32 FLOP per byte.
 

@@ -49,7 +49,7 @@ from .async_copy import PADDING, TILE, build, kernel, pipeline
 
 SPLIT_COSTS = 24
 """What splitting costs, in chunks that a block could multiply meanwhile: partial sums written and
-read again, one or two more launches.  An estimate: some 30 us on an H200, where a chunk takes 1.3."""
+read again, one more launch.  An estimate: some 30 us on an H200, where a chunk takes 1.3."""
 
 MOST_GROUPS = 16
 """Threads among which the partial sums of an entry are divided, at most."""
