@@ -85,7 +85,7 @@ RUNG = Rung(
     name="column",
     title="Column a thread",
     idea="a thread keeps TM entries of a column in registers",
-    reference="Step by Step, rung 4; Boehm, kernel 4",
+    reference="Step by Step, rungs 4 and 5; Boehm, kernel 4",
     kernel=kernel,
     cover=lambda M, N, tile: Geometry.cover(x=(N, tile.BN), y=(M, tile.BM), block=(tile.threads, 1)),
     tile=TILE,
