@@ -30,8 +30,8 @@
 # - [What a multiply is allowed to cost](#cost)
 # - One thread, one entry: [1 naive](#naive) · [2 coalesced](#coalesced)
 # - A block shares: [3 tiled2d](#tiled2d) · [Inside a running kernel](#inside)
-# - A thread keeps more: [4 column](#column) · [5 square](#square) · [6 vectorized](#vectorized) ·
-#   [7 autotuned](#autotuned)
+# - A thread keeps more: [4 column](#column) · [5 square](#square) · [Words of the
+#   kernels](#words) · [6 vectorized](#vectorized) · [7 autotuned](#autotuned)
 # - The hardware's own shape: [8 warptiled](#warptiled) · [9 padded](#padded) · [10
 #   double_buffered](#double_buffered) · [11 async_copy](#async_copy) · [12 split_k](#split_k)
 # - What is not a rung: [The fringe and the last wave](#fringe) · [Six parameters, found by
@@ -91,11 +91,12 @@ from numba_gemm.rungs import (
     tiled2d, vectorized, warptiled,
 )
 from numba_gemm.search.predict import limits
+from numba_gemm.search.predict import seconds as ranked_seconds
 from numba_gemm.search.space import enumerate_space, short
 from numba_gemm.target import cuda
 from numba_gemm.walkthrough import (
-    TILES, able, blocks_of, difference, picture, recorded, recorded_suite, recorded_waves, run, source,
-    speeds, table,
+    TILES, able, blocks_of, difference, picture, recorded, recorded_suite, recorded_waves, registers_left,
+    run, source, speeds, table, three_digits,
 )
 
 # fmt: on
@@ -125,8 +126,8 @@ seconds = {
 }
 Markdown(
     f"{SIZE} x {SIZE} x {SIZE}: {problem.product_flops / 1e9:.0f} GFLOP and at least "
-    f"{problem.compulsory_bytes / 1e6:.0f} MB, {problem.intensity:.0f} FLOP for each byte. On an {H200.name} that "
-    + " and ".join(f"takes {1e3 * took:.3g} ms ({what})" for what, took in seconds.items())
+    f"{problem.compulsory_bytes / 1e6:.0f} MB, {problem.intensity:.0f} FLOP for each byte. On an {H200.name} that takes "
+    + " and ".join(f"{1e3 * took:.3g} ms ({what})" for what, took in seconds.items())
     + f". The card can do {roofline.ridge_point(H200.fp32_peak, H200.memory_bandwidth):.1f} FLOP in the time in "
     "which it reads a byte."
 )
@@ -309,7 +310,7 @@ picture(
 
 # %% [markdown]
 # The same arithmetic in the same order, and still a quarter of a FLOP per byte asked for. For the
-# choice of which index is called x, it is the largest single step of the ladder.
+# choice of which index is called x, it is by its factor the largest single step of the ladder.
 
 # %%
 run(coalesced.RUNG)
@@ -317,7 +318,27 @@ run(coalesced.RUNG)
 # %%
 recorded(coalesced.RUNG)
 
+# %%
+steps = {
+    size: speeds(size)["coalesced"] / speeds(size)["naive"]
+    for size in (SIZE, SIZE - 4)
+    if {"naive", "coalesced"} <= speeds(size).keys()
+}
+Markdown(
+    f"In part the step is naive's misfortune with {SIZE}: it has {three_digits(speeds()['naive'])} TFLOP/s there, and "
+    f"{three_digits(speeds(SIZE - 4)['naive'])} at {SIZE - 4}. (Its lanes read A a row apart, and rows of {SIZE} floats "
+    "probably fall into the same few sets of a cache; that was not profiled.) That makes a factor of "
+    f"{three_digits(steps[SIZE])} at the one, and of {three_digits(steps[SIZE - 4])} at the other."
+    if len(steps) == 2
+    else "**Recorded:** no recorded run."
+)
+
 # %% [markdown]
+# In the simulator the largest error is naive's to the last digit, and stays so all the way up. Every
+# rung gets the same random input, and adds up an entry's products in float32 in the order of k, so
+# every rounding is the same: the small problem comes out bit for bit alike. Only `split_k` adds in
+# another order, and only where it divides a tile, which at this size it does not.
+#
 # **Exercise.** Let a thread compute two entries of a row, so that an element of A serves twice. A
 # block of 4 x 4 threads then covers 4 x 8 entries. The kernel below computes the first of the two.
 # Which should be the second: `col + 1`, or `col + 4`? Think of the addresses of a warp.
@@ -632,12 +653,13 @@ source(square.RUNG)
 # %%
 tile = square.TILE
 SUMS = occupancy.block_registers(tile.threads, tile.TM * tile.TN)
-fits = occupancy.occupancy(H200, tile.threads, tile.register_cap, tile.shared_bytes)
+left = registers_left(tile, H200)
+fits = occupancy.occupancy(H200, tile.threads, left, tile.shared_bytes)
 Markdown(
     f"{tile.TM} x {tile.TN} entries take {traffic.shared_loads(tile.TM, tile.TN):g} loads a multiply-add instead of "
     f"{traffic.shared_loads(column.TILE.TM):g}, and the block tile of {tile.BM} x {tile.BN} asks for a byte every "
     f"{tile_intensity(tile.BM, tile.BN):g} FLOP. The price is registers: the sums of {tile.threads} threads alone are "
-    f"{SUMS} of a multiprocessor's {H200.limits.registers}. With up to {tile.register_cap} a thread, {fits.blocks} "
+    f"{SUMS} of a multiprocessor's {H200.limits.registers}. With up to {left} a thread, {fits.blocks} "
     f"blocks fit, {fits.warps} warps of {fits.max_warps}: an occupancy of {fits.fraction:.0%}. Fewer warps to hide each "
     "other's waiting, and far less to wait for."
 )
@@ -724,7 +746,41 @@ harness.check(mine, blocks_of(8, 8, threads=(4, 4)), seed=1)
 # ```
 #
 # </details>
+
+# %% [markdown]
+# <a id="words"></a>
+# ### Words of these kernels
 #
+# The kernels from here on are longer. What they call by name, some of it met already, is what CUDA C++
+# has and Numba lacks, or what several rungs have in common: small functions in
+# [numba_gemm/primitives/](../numba_gemm/primitives/__init__.py), whose files say what they are for.
+#
+# - `index`: an integer that subscripts arrays without Python's negative indices, and their price
+#   ([index.py](../numba_gemm/primitives/index.py)). `block_x()`, `thread_x()` and `problem_size` give
+#   such ([helpers.py](../numba_gemm/primitives/helpers.py)).
+# - `unroll(n)`: a `range` whose loop the compiler is asked to write out
+#   ([loops.py](../numba_gemm/primitives/loops.py)).
+# - `device_function`: marks a function that kernels call, and that becomes part of them.
+#   `launch_bounds(threads, blocks)`: so many blocks are to share a multiprocessor; the compiler gives
+#   a thread no more registers than that leaves. `jit_by_ptx(registers)`: `cuda.jit` with a limit of
+#   registers, and without a second optimization at link time
+#   ([jit.py](../numba_gemm/primitives/jit.py)).
+# - `stage`: a block's threads copy a chunk of A or B to shared memory, with zeros beyond the edge
+#   ([helpers.py](../numba_gemm/primitives/helpers.py)). `stage4` and `stage4_transposed` copy
+#   four floats at a time and have no zeros: beyond the last row or column they take that one again
+#   (`clamp`), as nobody stores what comes of it. `stage_remainder` copies what is left of k behind the
+#   last whole chunk, and zeros after it ([matrices.py](../numba_gemm/primitives/matrices.py)).
+# - `load4`, `store4`: four floats in one instruction. `rows_are_aligned(A)`: whether every row begins
+#   at a multiple of 16 bytes, as they require, called `wide` from there on
+#   ([vectors.py](../numba_gemm/primitives/vectors.py)). `fetch4`: four floats, in one instruction
+#   where `wide` ([matrices.py](../numba_gemm/primitives/matrices.py)).
+# - `window(As, row, col)`: As seen from one element on, so that the distances from there are
+#   constants ([windows.py](../numba_gemm/primitives/windows.py)).
+# - `fetch`, `store`: not from there, but functions inside of
+#   [double_buffered.py](../numba_gemm/rungs/double_buffered.py), which read a thread's part of the
+#   next chunk into registers, and write it to shared memory later.
+
+# %% [markdown]
 # <a id="vectorized"></a>
 # ## Rung 6: vectorized
 #
@@ -873,7 +929,14 @@ harness.check(mine, blocks_of(4, 4, threads=(1, 4)), seed=1)
 # more shared memory, more threads hide more waiting and have less each. Which mixture is best
 # depends on latencies, on bandwidths and on what the compiler makes of each: nobody derives it.
 # What a model *can* say is which tiles tie. For this GPU it expects the same of a good many of
-# them, and measuring decides. (Tiles are written BM x BN x BK and TM x TN below.)
+# them, and measuring decides. (The model here is the *ideal* one of
+# [prediction.py](../numba_gemm/model/prediction.py): arithmetic, or the bytes that are asked for, and
+# nothing else.)
+#
+# Tiles are written in short from here on. `128x256x8 8x16 w64x64 s2` is a block tile of BM x BN = 128
+# x 256 whose chunks are BK = 8 deep, TM x TN = 8 x 16 entries a thread, warp tiles of WM x WN = 64 x
+# 64 (from [warptiled](#warptiled) on), and two *stages*, chunks that shared memory holds at a time
+# (from [double_buffered](#double_buffered) on). What a rung does not have is left out.
 
 # %%
 source(autotuned.RUNG)
@@ -932,8 +995,10 @@ vectorized.RUNG.why_illegal(tile) or harness.check(
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
-# The 48 rows of A are fetched by the block's threads, all at once and in whole rows of BK / 4
-# fours. With TM = 12, 32 threads fetch 16 rows at a time, three times.
+# A chunk is fetched by the block's threads, all at once and in whole rows. A row of B is 32 / 4 =
+# eight fours, so 96 threads would fetch 12 rows at a time, and the chunk has 8. With TM = 12 there are
+# 32 threads: they fetch 4 of B's 8 rows at a time, twice. A's rows are 8 / 4 = two fours, and so 16
+# of its 48 come at a time, three times.
 #
 # ```python
 # tile = Tile(BM=48, BN=32, BK=8, TM=12, TN=4)
@@ -1229,12 +1294,13 @@ picture(
 )
 
 # %%
-fits = occupancy.occupancy(H200, tile.threads, tile.register_cap, tile.shared_bytes)
+left = registers_left(tile, H200)
+fits = occupancy.occupancy(H200, tile.threads, left, tile.shared_bytes)
 Markdown(
     f"The chunks take {tile.shared_bytes} bytes of shared memory, twice what one would. A thread has {tile.TM} x {tile.TN} "
-    f"entries now, {traffic.shared_loads(tile.TM, tile.TN, vector=4):.3g} loads a multiply-add, and up to "
-    f"{tile.register_cap} registers; {fits.blocks} blocks of {tile.threads} threads share a multiprocessor, and one "
-    "multiplies while the other waits at its barrier."
+    f"entries now, {traffic.shared_loads(tile.TM, tile.TN, vector=4):.3g} loads a multiply-add. `launch_bounds` "
+    f"asks for {tile.blocks} blocks of {tile.threads} threads on a multiprocessor, which leaves a thread up to {left} of "
+    f"its {H200.limits.registers} registers; {fits.blocks} fit, and one multiplies while the other waits at its barrier."
 )
 
 # %%
@@ -1474,6 +1540,14 @@ Markdown(
     f"{deep.M} x {deep.N} x {deep.K} there are {few} tiles, and {parts} blocks share them."
 )
 
+# %% [markdown]
+# The first blocks take the shares, and the others a tile each. A share may be the end of one tile and
+# the beginning of the next, hence the loop. `multiply_range` and `write_tile` are those of the rung
+# below:
+
+# %%
+source(split_k.RUNG, "build_shared")
+
 # %%
 run(split_k.RUNG)
 
@@ -1507,8 +1581,8 @@ harness.check(mine, blocks_of(1, 8, threads=(8, 2)), seed=1)
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
-# Add the other part, behind a barrier: it is another thread's. Without the barrier the check says
-# so every time.
+# Add the other part, behind a barrier: it is another thread's. Without the barrier the check says so
+# every time in the simulator. (On a GPU it may not notice: the 16 threads are half a warp.)
 #
 # ```python
 # @cuda.jit
@@ -1572,11 +1646,18 @@ A6000 = devices.A6000_BOEHM
 per = occupancy.occupancy(A6000, square.TILE.threads, square.TILE.TM * square.TILE.TN).blocks
 tiles_there = quantization.tiling(4092, 4092, square.TILE.BM, square.TILE.BN).tiles
 there = quantization.waves(tiles_there, A6000.multiprocessors, per)
+real = occupancy.occupancy(
+    A6000, square.TILE.threads, registers_left(square.TILE, A6000), square.TILE.shared_bytes
+).blocks
+really = quantization.waves(tiles_there, A6000.multiprocessors, real)
 Markdown(
-    f"On an A6000, whose {A6000.multiprocessors} multiprocessors hold {per} blocks of `square` each by their sums alone, a "
-    f"wave is {there.slots} blocks. The {there.blocks} tiles of 4092 x 4092 are {there.exact:.2f} waves, so it runs "
+    f"A thought experiment of *A GEMM Kernel, Step by Step*: an A6000 has {A6000.multiprocessors} multiprocessors. If a "
+    f"thread of `square` needed registers for its sums and nothing else, each would hold {per} blocks, and a wave be "
+    f"{there.slots} blocks. The {there.blocks} tiles of 4092 x 4092 are {there.exact:.2f} waves, so it runs "
     f"{there.run}, the last with {there.tail} blocks: {there.efficiency:.0%} of the machine, if all waves took equally "
-    "long. They do not quite: blocks start as others end, and a multiprocessor with less to do does it faster."
+    "long. They do not quite: blocks start as others end, and a multiprocessor with less to do does it faster. "
+    f"The real kernel needs registers for more than its sums, and {real} blocks fit: {really.exact:.2f} waves of "
+    f"{really.slots}, {really.run} to run, the last with {really.tail} blocks."
 )
 
 # %%
@@ -1613,6 +1694,11 @@ table(
 # device, drops the slow ones early, checks the fastest against numpy and remembers it. From then on
 # `numba_gemm.gemm` takes what was fastest on such a card for shapes like yours. That is also why a
 # vendor's library is large: it is many kernels, and a choice.
+#
+# "The model" here is not the ideal one of the [autotuned](#autotuned) rung but the *ranking model* of
+# [predict.py](../numba_gemm/search/predict.py): the ideal one with rough estimates of what else costs
+# time, and with k shared among blocks where the rung can. It is there to order candidates, and
+# gives other times for the same tile and shape.
 
 # %%
 print(dispatch.explain(Problem(16, 4096, 4096), H200))
@@ -1621,22 +1707,22 @@ print(dispatch.explain(Problem(16, 4096, 4096), H200))
 recorded_suite()
 
 # %% [markdown]
-# **Exercise.** Which of two tiles will the model prefer for a narrow C of 16 x 4096, and why? Think
-# of the fringe. Then make it a tile with BM = 16 that is legal for `split_k` and that the model
-# prefers to the first.
+# **Exercise.** Which of two tiles will the ranking model prefer for a narrow C of 16 x 4096, and why?
+# Think of the fringe. Then make `yours` a tile with BM = 16 that is legal for `split_k` and that the
+# model prefers to the first.
 
 # %% tags=["exercise"]
 first, yours = Tile(128, 128, 8, 8, 16, 64, 64, 2), Tile(64, 128, 8, 8, 16, 64, 32, 2)
 narrow = Problem(16, 4096, 4096)
 for tile in (first, yours):
-    took = prediction.predicted_seconds(narrow, tile, H200)
+    took = ranked_seconds(split_k.RUNG, tile, narrow, H200)
     print(
         f"{short(tile)}: {1e6 * took:.0f} us, {quantization.tiling(16, 4096, tile.BM, tile.BN).useful:.0%} useful"
     )
 split_k.RUNG.why_illegal(yours) or (
     yours.BM == 16
-    and prediction.predicted_seconds(narrow, yours, H200)
-    < prediction.predicted_seconds(narrow, first, H200)
+    and ranked_seconds(split_k.RUNG, yours, narrow, H200)
+    < ranked_seconds(split_k.RUNG, first, narrow, H200)
 )
 
 # %% [markdown]
@@ -1645,7 +1731,9 @@ split_k.RUNG.why_illegal(yours) or (
 # ```python
 # yours = Tile(16, 128, 16, 4, 8, 16, 64, 3)
 # split_k.RUNG.why_illegal(yours) or (
-#     yours.BM == 16 and prediction.predicted_seconds(narrow, yours, H200) < prediction.predicted_seconds(narrow, first, H200)
+#     yours.BM == 16
+#     and ranked_seconds(split_k.RUNG, yours, narrow, H200)
+#     < ranked_seconds(split_k.RUNG, first, narrow, H200)
 # )
 # ```
 #

@@ -28,7 +28,8 @@ from . import device as this_device
 from . import plots, report
 from .climb import climb
 from .harness import Geometry
-from .model import published
+from .model import devices, published
+from .model.occupancy import WARP
 from .model_command import read_measured, wave_points
 from .problem import Problem
 from .rung import Rung
@@ -46,10 +47,12 @@ __all__ = [
     "recorded",
     "recorded_suite",
     "recorded_waves",
+    "registers_left",
     "run",
     "source",
     "speeds",
     "table",
+    "three_digits",
 ]
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -173,7 +176,7 @@ def run(rung: Rung, seed: int = 0) -> Markdown:
         text += " Simulated, so there is no speed to tell."
     else:
         speed = problem.product_flops / step.seconds / 1e12
-        text += f" {step.seconds * 1e3:.3g} ms, {speed:.3g} TFLOP/s."
+        text += f" {three_digits(step.seconds * 1e3)} ms, {three_digits(speed)} TFLOP/s."
     return Markdown(text)
 
 
@@ -186,6 +189,17 @@ def blocks_of(rows: int, cols: int, threads: tuple[int, int] | None = None) -> C
     return lambda M, N: Geometry.cover(x=(N, cols), y=(M, rows), block=threads or (cols, rows))
 
 
+def registers_left(tile: Tile, gpu: devices.Gpu) -> int:
+    """The most registers that ``launch_bounds``, for the tile's own number of blocks, leaves a thread.
+
+    The blocks of a multiprocessor of *gpu* share its registers, which are dealt out to warps in steps,
+    and no thread can name more than the architecture's limit.
+    """
+    step = gpu.limits.register_granularity // WARP
+    each = gpu.limits.registers // (tile.threads * tile.blocks) // step * step
+    return min(gpu.limits.max_registers, each)
+
+
 # Records ---------------------------------------------------------------------------------------------
 
 
@@ -195,12 +209,12 @@ def record() -> report.Run | None:
     return report.load(RESULTS) if RESULTS.exists() else None
 
 
-def speeds() -> dict[str, float]:
-    """TFLOP/s of every rung and of cuBLAS in the recorded run; empty where there is none."""
+def speeds(size: int = report.SIZE) -> dict[str, float]:
+    """Recorded TFLOP/s of every rung and of cuBLAS at *size* cubed; empty where there is no record."""
     run = record()
     if run is None:
         return {}
-    shape = (report.SIZE,) * 3
+    shape = (size,) * 3
     return {name: figure.tflops for name, figure in run.of("ladder", shape).items()}
 
 
@@ -236,17 +250,16 @@ def recorded(rung: Rung) -> Markdown:
     if about and rung.name in known:
         speed, size = known[rung.name], report.SIZE
         peak = about.environment["fp32_peak_flops_per_second"] / 1e12
-        text = f"{speed:.3g} TFLOP/s at {size} x {size} x {size} on one {about.environment['device']}"
-        text += f", {speed / peak:.1%} of its peak"
+        text = f"{three_digits(speed)} TFLOP/s at {size} x {size} x {size} on one "
+        text += f"{about.environment['device']}, {speed / peak:.1%} of its peak"
         if report.CUBLAS in known:
             text += f" and {speed / known[report.CUBLAS]:.1%} of cuBLAS in the same run"
         text += f" ({about.date})."
     there = published.A6000_GFLOPS
     if rung.name in there:
         share = published.share(there[rung.name], there[report.CUBLAS])
-        text += (
-            f" S. Boehm's kernel of this idea on an RTX A6000: {there[rung.name] / 1e3:.3g} TFLOP/s, "
-        )
+        there_speed = three_digits(there[rung.name] / 1e3)
+        text += f" S. Boehm's kernel of this idea on an RTX A6000: {there_speed} TFLOP/s, "
         text += f"{share:.1%} of cuBLAS."
     return Markdown(f"**Recorded:** {text}")
 
@@ -278,7 +291,10 @@ def table(heads: list[str], rows: list[list[Any]]) -> Markdown:
     return Markdown("\n".join(lines))
 
 
+def three_digits(value: float) -> str:
+    """A number with three significant digits, such as 18.0; from 1000 on, all before the point."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.3g}".removesuffix(".")
+
+
 def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return str(value)
+    return three_digits(value) if isinstance(value, float) else str(value)

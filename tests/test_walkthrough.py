@@ -18,8 +18,10 @@ import nbformat
 import pytest
 from matplotlib.figure import Figure
 
-from numba_gemm import LADDER, codegen, plots, report, walkthrough
-from numba_gemm.rungs import coalesced, naive, square
+from numba_gemm import LADDER, Problem, codegen, harness, plots, report, walkthrough
+from numba_gemm.model import devices, occupancy
+from numba_gemm.rungs import coalesced, double_buffered, naive, square
+from numba_gemm.target import cuda
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
@@ -322,6 +324,44 @@ def test_tables_put_numbers_to_the_right():
     """And texts to the left."""
     shown = walkthrough.table(["what", "how much"], [["a", 12345.6], ["b", 0.12345]]).data
     assert shown.splitlines() == ["| what | how much |", "|---|---:|", "| a | 12346 |", "| b | 0.123 |"]
+
+
+def test_numbers_have_three_digits():
+    """Zeros among them, and no point at the end."""
+    numbers = (0.498187, 18.01, 50, 495.0, 9.999, 1234.5)
+    assert [walkthrough.three_digits(x) for x in numbers] == [
+        "0.498",
+        "18.0",
+        "50.0",
+        "495",
+        "10.0",
+        "1234",
+    ]
+
+
+def test_registers_are_what_the_launch_bounds_leave():
+    """Of double_buffered 65536 / (128 * 2), of which a thread can name 255; so many blocks do fit."""
+    h200 = devices.named("H200")
+    assert walkthrough.registers_left(double_buffered.TILE, h200) == 255
+    assert walkthrough.registers_left(square.TILE, h200) == 128
+    for tile in (rung.tile for rung in LADDER if rung.tile):
+        left = walkthrough.registers_left(tile, h200)
+        assert occupancy.occupancy(h200, tile.threads, left, tile.shared_bytes).blocks >= tile.blocks
+
+
+@pytest.mark.simulator
+def test_the_rungs_agree_bit_for_bit():
+    """As the notebook says of the small problem: the same input, added up in the same order."""
+    M, N, K = walkthrough.SIMULATED
+    A, B, C = harness.random_operands(M, N, K, 0)
+    results = set()
+    for rung in LADDER:
+        device_C = cuda.to_device(C)
+        small = walkthrough.small(rung)
+        operands = cuda.to_device(A), cuda.to_device(B), device_C
+        harness.prepare(small, *operands, Problem(M, N, K))()
+        results.add(device_C.copy_to_host().tobytes())
+    assert len(results) == 1
 
 
 @pytest.mark.simulator

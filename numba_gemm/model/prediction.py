@@ -1,6 +1,10 @@
 """One multiply on one GPU: the time that a tile would take, and the time that no kernel can beat.
 
-The prediction is what is left when a kernel does nothing wrong: every instruction but the
+This is the *ideal model*.  The *ranking model* of :mod:`numba_gemm.search.predict`, by which candidates
+are ordered and ``dispatch.explain`` speaks, adds estimates of other costs to it and lets tiles be
+shared, so that the two give different times for the same tile and shape.
+
+The ideal prediction is what is left when a kernel does nothing wrong: every instruction but the
 multiply-adds is free, and what is waited for is hidden.  It takes the longer of
 
 * arithmetic: the busiest multiprocessor computes its tiles, whole ones even at an edge, at its share of

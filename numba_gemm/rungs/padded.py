@@ -3,9 +3,11 @@
 Shared memory has 32 banks, four bytes wide; lanes that want different words of one bank wait for each
 other. There are two cures, for a store and for a load:
 
-* Storing A transposed, the 16 rows that a warp stores go to neighbouring columns of As, but its two
-  groups of four k to the same banks, as rows of 128 floats begin in bank 0. With 4 floats more a row
-  they begin 4 banks further on, and the groups land 16 banks apart.
+* When A is stored transposed, one instruction of a warp stores 16 rows of A at two k that are 4 apart:
+  16 neighbouring floats in row k of As, and 16 in row k + 4. Rows of As are 128 floats long, a multiple
+  of 32, so every row begins in bank 0, and the two sixteens go to the same 16 banks, which takes two
+  passes. With 4 floats more a row, each begins 4 banks after the one before, and row k + 4 begins 16
+  banks after row k: the two sixteens fill all 32 banks in one pass.
 * Where a thread has 16 columns, as in the rung above, the lanes across a warp tile would want four
   floats of b each, 16 apart, and meet in pairs. So the thread tile is split into pieces of 4 x 4, as
   far apart as the warp tile allows; lanes side by side then read side by side. With the 8 columns of

@@ -1,12 +1,12 @@
 """Split k: blocks share the sums of the tiles that would leave multiprocessors idle.
 
-A device computes as many tiles at a time as it has multiprocessors, 132 on an H200. With 528 tiles it
-is busy four times as long as one takes; with 561, five times, and for the last fifth most of it
-idles. A C of 256 x 256 has two tiles, whatever K is. The tiles that do not fill the device are
-therefore not given to a block each: their chunks of k, all in a row, are dealt out in equal shares,
-and a block may get the end of one tile and the beginning of the next. It writes its sums to a
-workspace, and a second kernel adds up those of each tile, always in the same order, so that the
-result does not change from run to run.
+A device computes as many tiles at a time as it has multiprocessors, 132 on an H200. With 528 tiles, 4 x
+132, it is busy four times as long as one takes; with 561, the 33 x 17 tiles of a C of 4097 x 4097, five
+times, and for the last fifth most of it idles. A C of 256 x 256 has two tiles, whatever K is. The tiles
+that do not fill the device are therefore not given to a block each: their chunks of k, all in a row,
+are dealt out in equal shares, and a block may get the end of one tile and the beginning of the next. It
+writes its sums to a workspace, and a second kernel adds up those of each tile, always in the same
+order, so that the result does not change from run to run.
 
 That costs the workspace, written and read once, and one more launch: about as long as a block
 needs for SPLIT_COSTS chunks. Where sharing saves less than that, it is not done (``plan``), and the
@@ -55,7 +55,8 @@ MOST_GROUPS = 16
 """Threads among which the partial sums of an entry are divided, at most."""
 
 ENOUGH = 4
-"""Partial sums that are worth a thread: it reads them at the same time."""
+"""The fewest partial sums that make another thread worthwhile: ``divide`` takes more threads only while
+each still has so many to add, which it can read without waiting for one before it asks for the next."""
 
 FOUND_ORDER = tuple(range(16))
 """The order in which a thread multiplies its columns; see the rung below."""
@@ -84,6 +85,7 @@ def build_shared(tile: Tile = TILE):
         M, N, K = problem_size(A, B, alpha)
         across, down = (N + (BN - 1)) // BN, (M + (BM - 1)) // BM
         chunks = int64(K // BK)
+        # Not block_x(): whatever an index touches has 32 bits, too few for all chunks of all tiles.
         block = cuda.blockIdx.x
         if block < sharing:  # in chunks, counted through all tiles
             begin = whole * chunks + block * share

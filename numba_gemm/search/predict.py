@@ -1,9 +1,11 @@
 """What the models say of a candidate: whether the device holds it, and how long it may take.
 
 The order of a search, and the choice of a kernel where nothing was measured, need a time for each
-candidate.  :mod:`numba_gemm.model.prediction` has one for a tile and a block each: that of its
-arithmetic or of its memory traffic, whichever is longer, if nothing else counts.  To tell candidates
-apart that are equal by that, three things are added, all of them coarse:
+candidate: that of the *ranking model*, which is here.  It builds on the *ideal model* of
+:mod:`numba_gemm.model.prediction`, which has one for a tile and a block each: that of its arithmetic or
+of its memory traffic, whichever is longer, if nothing else counts.  For the same tile and shape the two
+say different times, and only the order of this one's is meant.  To tell candidates apart that are equal
+by the ideal model, three things are added, all of them coarse:
 
 * Multiply-adds are not all that passes through a thread: for TM * TN of them it reads TM + TN elements,
   and each chunk has its barrier, addresses and copies.  :func:`efficiency` is their share.
