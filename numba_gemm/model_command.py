@@ -282,27 +282,28 @@ def wave_points(series: _Series | Series) -> tuple[str, int, int, dict[int, floa
 
 
 def rows_of_the_ladder(problem: Problem, gpu: Gpu) -> list[Row]:
-    """The models of every rung that *gpu* runs, at its own tile."""
+    """The models of every rung that *gpu* runs, at its own tile there."""
     from .rungs import LADDER
 
     rows = []
     for rung in LADDER:
         if rung.requires > gpu.compute_capability:
             continue
-        requested = rung.requested_bytes(problem, multiprocessors=gpu.multiprocessors)
+        own = rung.tile_on(gpu.compute_capability)
+        requested = rung.requested_bytes(problem, own, gpu.multiprocessors)
         # Without a tile, a block is what its launch geometry makes it.
-        block = rung.geometry(problem.M, problem.N).block
-        tile = rung.tile or Tile(*block, BK=1)
+        block = rung.geometry(problem.M, problem.N, own).block
+        tile = own or Tile(*block, BK=1)
         model = prediction.predict(
             problem,
             tile,
             gpu,
-            registers=None if rung.tile else 32,
-            shared_bytes=None if rung.tile else 0,
+            registers=None if own else 32,
+            shared_bytes=None if own else 0,
             requested_bytes=requested,
             even=rung.split is not None,
         )
-        rows.append(_row(rung.name, problem, rung.tile, gpu, model))
+        rows.append(_row(rung.name, problem, own, gpu, model))
     return rows
 
 

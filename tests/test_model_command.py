@@ -5,8 +5,9 @@ import math
 
 import pytest
 
-from numba_gemm import LADDER, Tile, cli, model_command, terminal, waves
+from numba_gemm import LADDER, Problem, Tile, cli, model_command, terminal, waves
 from numba_gemm.model import devices
+from numba_gemm.rungs import autotuned, column
 from numba_gemm.target import TARGET
 from numba_gemm.terminal import InputError
 
@@ -60,6 +61,22 @@ def test_a_gpu_that_cannot_run_every_rung(capsys):
     out = capsys.readouterr().out
     assert " double_buffered " in out
     assert "async_copy" not in out
+
+
+def test_the_tile_is_that_of_the_gpu():
+    """The autotuned rung has one for the compute capability; the others have their own everywhere."""
+    a6000 = devices.named("A6000")
+    rows = {row.name: row for row in model_command.rows_of_the_ladder(Problem(512, 512, 512), a6000)}
+    assert rows["autotuned"].tile == autotuned.FOUND[8, 6]
+    assert rows["autotuned"].model.tiling.tiles == 16
+    assert all(rows[rung.name].tile == rung.tile for rung in LADDER if rung.name != "autotuned")
+
+
+def test_the_registers_of_column():
+    """Its launch bounds ask for three blocks on a multiprocessor, and the compiler sees to it."""
+    h200 = devices.named("H200")
+    rows = {row.name: row for row in model_command.rows_of_the_ladder(Problem(512, 512, 512), h200)}
+    assert rows["column"].model.occupancy.blocks == column.TILE.blocks == 3
 
 
 def test_the_record(tmp_path):
