@@ -104,6 +104,15 @@ class Tile:
         by_shared_memory = SHARED_BYTES // (self.shared_bytes + RESERVED_SHARED_BYTES)
         return max(1, min(by_registers, by_threads, by_shared_memory, MAX_BLOCKS))
 
+    @property
+    def launch_registers(self) -> int:
+        """Registers a thread gets where a kernel asks for ``blocks``: what it needs, or what they leave.
+
+        A block of 512 threads that each need 41 is one of three, which have 40 each.
+        """
+        a_thread_has = REGISTERS // (self.blocks * max(1, self.threads)) // 8 * 8
+        return min(self.registers, a_thread_has)
+
     def check(
         self,
         requirements: dict[str, bool] | None = None,
