@@ -34,8 +34,13 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 GPU_SIZE = 4096
-SIMULATOR_SIZE = 100
-"""A few blocks and a fringe for most rungs; the simulator takes less than half a minute for it."""
+SIMULATOR_SIZE = 40
+"""More than one block, with a fringe, for the first rungs, a part of one for the others.  The simulator
+takes about a minute for all of them on two cores: most of it for threads, whatever the size."""
+
+SIMULATOR_PRODUCTS = 2**27
+"""Multiply-adds for each rung, M * N * K, above which the simulator is not begun: 512 in each direction.
+It does some 150,000 a second, so that one rung takes a quarter of an hour and a climb hours."""
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -129,7 +134,9 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--tile",
         metavar="BMxBNxBK[xTMxTN[xWMxWN[xSTAGES]]]",
-        help="one tile instead of the ladder, for example 128x128x8x8x8",
+        help="one tile instead of the ladder, for example 128x128x8x8x8: BM x BN entries of C a block, "
+        "BK deep, TM x TN a thread, WM x WN a warp, STAGES chunks in shared memory; or as tables write "
+        "it, '128x256x8 8x16 w64x64 s2'",
     )
     model.add_argument(
         "--registers",
@@ -230,6 +237,17 @@ def _number(text: str) -> float:
     return value
 
 
+def _launch_nothing(*, compile_only: bool = False) -> None:
+    """Spare a command that runs no kernel the line that says where kernels would run.
+
+    With *compile_only* no GPU is looked for either.
+    """
+    if "numba_gemm.target" not in sys.modules:
+        os.environ["NUMBA_GEMM_QUIET"] = "1"
+        if compile_only:
+            os.environ["NUMBA_GEMM_TARGET"] = "compiler"
+
+
 # climb --------------------------------------------------------------------------------------------
 
 
@@ -272,6 +290,11 @@ def _climb(options: argparse.Namespace) -> int:
         raise InputError(f"{M} x {N} x {K} is too large; no size may be more than {operands.MAX_SIZE}")
     if max(M * K, K * N, M * N) > terminal.MOST_ELEMENTS:
         raise InputError(f"{M} x {N} x {K} is too large; a matrix of that size fits in no memory")
+    if TARGET.is_simulator and M * N * K > SIMULATOR_PRODUCTS:
+        raise InputError(
+            f"{M} x {N} x {K} is too large for the simulator, which would take hours; "
+            f"M * N * K should be at most {SIMULATOR_PRODUCTS}"
+        )
     problem = Problem(M, N, K, alpha, beta)
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "little")
 
@@ -294,7 +317,8 @@ def _climb(options: argparse.Namespace) -> int:
         terminal.write_json(output, _climb_record(problem, steps, gpu, vendor, seed))
     console = terminal.stdout()
     title = _title(problem, gpu.name if gpu else "Numba's CUDA simulator", seed)
-    console.print(_gpu_table(title, problem, steps, gpu, vendor) if gpu else _cost_table(title, steps))
+    table = _gpu_table(title, problem, steps, gpu, vendor) if gpu else _cost_table(title, steps)
+    terminal.show(console, table)
     if not gpu:
         console.print(
             "The simulator shows that a kernel is right, not how fast it is. Bytes asked of global "
@@ -415,8 +439,7 @@ def _runs_on(rung: Rung, arch: str) -> bool:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    if "numba_gemm.target" not in sys.modules:
-        os.environ["NUMBA_GEMM_TARGET"] = "compiler"  # nothing is launched, so no GPU is looked for
+    _launch_nothing(compile_only=True)
     from . import codegen
     from .rungs import LADDER
 
@@ -429,7 +452,18 @@ def _inspect(options: argparse.Namespace) -> int:
         print(json.dumps([report.as_dict(sass=options.sass) for report in reports], indent=2))
         return 0
     console = terminal.stdout()
-    console.print(_inspect_table(options.arch, reports))
+    terminal.show(console, _inspect_table(options.arch, reports))
+    for name in dict.fromkeys(names):
+        rung = next((rung for rung in LADDER if rung.name == name and rung.split), None)
+        same = [
+            other.name for other in LADDER if rung and other is not rung and other.kernel is rung.kernel
+        ]
+        if same:
+            console.print(
+                f"{name}: the figures are those of the kernel that computes whole tiles, which is "
+                f"{same[0]}'s. Where blocks share tiles, it launches others, which are not shown.",
+                highlight=False,
+            )
     if options.sass:
         for report in reports:
             print(report.sass)
@@ -463,6 +497,8 @@ def _inspect_table(arch: str, reports: Sequence[Report]) -> Table:
 
 
 def _model(options: argparse.Namespace) -> int:
+    if not options.measure_waves:
+        _launch_nothing()
     from . import model_command
 
     return _explain(options) if options.explain else model_command.run(options)
@@ -532,7 +568,11 @@ def _add_tune(commands: Any) -> None:
         help="add the winners to FILE, as the package keeps its own",
     )
     tune.add_argument("--dry-run", action="store_true", help="only list what would be tried, in order")
-    tune.add_argument("--gpu", metavar="NAME", help="with --dry-run: the GPU to list for")
+    tune.add_argument(
+        "--gpu",
+        metavar="NAME",
+        help="with --dry-run: the GPU to list for (default: the machine's own, or else H200)",
+    )
     tune.set_defaults(command=_tune)
 
 
@@ -544,6 +584,8 @@ def _seconds(text: str) -> float:
 
 
 def _tune(options: argparse.Namespace) -> int:
+    if options.dry_run:
+        _launch_nothing()
     try:
         from .search import tune
     except RuntimeError as error:
@@ -555,8 +597,7 @@ def _tune(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    if "numba_gemm.target" not in sys.modules:
-        os.environ["NUMBA_GEMM_TARGET"] = "compiler"  # nothing is launched, so no GPU is looked for
+    _launch_nothing(compile_only=True)
     from . import report_command
 
     return report_command.run(options)

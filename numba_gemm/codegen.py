@@ -69,8 +69,8 @@ class Job:
     arch
         The architecture as the CUDA toolkit spells it, ``"sm_90"`` for compute capability 9.0.
     tile
-        Tile parameters; None is the rung's own.  A kernel that is no rung is what it is, and the
-        tile only says how many entries a thread computes (one where it is None).
+        Tile parameters; None is the rung's own for that architecture.  A kernel that is no rung is what
+        it is, and the tile only says how many entries a thread computes (one where it is None).
     """
 
     rung: str
@@ -355,7 +355,8 @@ def _find_kernel(job: Job, capability: tuple[int, int]) -> tuple[Any, Tile | Non
     if capability < rung.requires:
         major, minor = rung.requires
         raise ValueError(f"arch is {job.arch!r}; {rung.name} needs sm_{major}{minor} or later")
-    return rung.build(job.tile), job.tile or rung.tile
+    tile = job.tile or rung.tile_on(capability)
+    return rung.build(tile), tile
 
 
 def _import_kernel(name: str) -> Any:

@@ -204,10 +204,15 @@ def explain(problem: Problem, gpu: devices.Gpu, aligned: bool = True) -> str:
     lines = [f"{M} x {N} x {K} on the {gpu.name}: {choice}", f"  {choice.reason}"]
     if not M * N * K:
         return "\n".join(lines)
+    lines += [
+        "  Classes: each size counts as the power of two next to it; then whole, where M and N are",
+        f"  multiples of {found.WHOLE} and K of {found.WHOLE_K}, aligned, where N and K are multiples of"
+        f" {found.ALIGNED}, or else odd.",
+    ]
     for shape_class in found.classes(M, N, K, aligned):
         results = found.best(_results(gpu.name), shape_class)
         if results:
-            lines += ["", f"Measured for {shape_class}, by rung:"]
+            lines += ["", f"Measured for {shape_class}, the fastest tile of each rung:"]
         lines += [f"  {result.candidate!s:42} {_speed(result)}" for result in results]
     expected = predictions(problem, gpu)
     if expected:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -41,6 +43,7 @@ DEFAULT_GPU = "H200"
 MAX_SIZE = 2**31 - 1
 TILE_FIELDS = ("BM", "BN", "BK", "TM", "TN", "WM", "WN", "stages")
 TILE_COUNTS = (3, 5, 7, 8)
+PRINTED_TILE = re.compile(r"(\d+)x(\d+)x(\d+) +(\d+)x(\d+)(?: +w(\d+)x(\d+))?(?: +s(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -99,14 +102,15 @@ def run(options: argparse.Namespace) -> int:
     if output:
         terminal.write_json(output, _record(problem, gpu, rows))
     console = terminal.stdout()
-    console.print(_problem_table(problem, gpu))
+    terminal.show(console, _problem_table(problem, gpu))
     console.print(_rows_table(rows))
     console.print(
         "asked: bytes asked of global memory, and FLOP for each; DRAM sees fewer, as caches answer some."
         " loads: floats read from shared memory for a multiply-add. in C: of the entries computed. a SM,"
         " warps: blocks and warps on a multiprocessor, by the registers that the tile is thought to need"
         " (--registers takes those that inspect prints). busy: multiprocessors that have work, over all "
-        "waves. time: if nothing but arithmetic and what is asked for limits it.",
+        "waves. time, TFLOP/s: if nothing but arithmetic and what is asked for limits it; a kernel is"
+        " slower, as it has other instructions too, or faster, where caches answer.",
         highlight=False,
     )
     return 0
@@ -139,15 +143,21 @@ def _shape(shape: Sequence[int]) -> str:
 def parse_tile(text: str) -> Tile:
     """The tile that *text* writes as BMxBNxBK, then TMxTN, WMxWN and stages as far as needed.
 
+    What :func:`numba_gemm.search.space.short` writes, ``128x256x8 8x16 w64x64 s2``, is read as well.
+
     Raises InputError where it cannot be read, or no kernel can be built from it.
     """
-    parts = text.split("x")
-    if len(parts) not in TILE_COUNTS or not all(part.strip().lstrip("-").isdecimal() for part in parts):
+    printed = PRINTED_TILE.fullmatch(text.strip())
+    parts = printed.groups() if printed else tuple(text.split("x"))
+    if not printed and (
+        len(parts) not in TILE_COUNTS or not all(part.strip().lstrip("-").isdecimal() for part in parts)
+    ):
         raise InputError(
             f"--tile is {text!r}; it should be BMxBNxBK, BMxBNxBKxTMxTN, BMxBNxBKxTMxTNxWMxWN or the "
-            "latter with xSTAGES, in whole numbers"
+            "latter with xSTAGES, in whole numbers, or as tables write it, '128x256x8 8x16 w64x64 s2'"
         )
-    tile = Tile(**dict(zip(TILE_FIELDS, map(int, parts), strict=False)))
+    given = {name: int(part) for name, part in zip(TILE_FIELDS, parts, strict=False) if part}
+    tile = Tile(**given)
     try:
         tile.check(warps=tile.WM is not None, staged=True)
     except TileError as error:
@@ -282,27 +292,28 @@ def wave_points(series: _Series | Series) -> tuple[str, int, int, dict[int, floa
 
 
 def rows_of_the_ladder(problem: Problem, gpu: Gpu) -> list[Row]:
-    """The models of every rung that *gpu* runs, at its own tile."""
+    """The models of every rung that *gpu* runs, at its own tile there."""
     from .rungs import LADDER
 
     rows = []
     for rung in LADDER:
         if rung.requires > gpu.compute_capability:
             continue
-        requested = rung.requested_bytes(problem, multiprocessors=gpu.multiprocessors)
+        own = rung.tile_on(gpu.compute_capability)
+        requested = rung.requested_bytes(problem, own, gpu.multiprocessors)
         # Without a tile, a block is what its launch geometry makes it.
-        block = rung.geometry(problem.M, problem.N).block
-        tile = rung.tile or Tile(*block, BK=1)
+        block = rung.geometry(problem.M, problem.N, own).block
+        tile = own or Tile(*block, BK=1)
         model = prediction.predict(
             problem,
             tile,
             gpu,
-            registers=None if rung.tile else 32,
-            shared_bytes=None if rung.tile else 0,
+            registers=None if own else 32,
+            shared_bytes=None if own else 0,
             requested_bytes=requested,
             even=rung.split is not None,
         )
-        rows.append(_row(rung.name, problem, rung.tile, gpu, model))
+        rows.append(_row(rung.name, problem, own, gpu, model))
     return rows
 
 
@@ -378,7 +389,7 @@ def _rows_table(rows: Sequence[Row]) -> Table:
         "waves",
         "busy",
         "time",
-        "TFLOP/s",
+        "model's\nTFLOP/s",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
@@ -527,6 +538,7 @@ def _save(figure: Figure, path: Path) -> None:
         part = Path(folder) / f"picture{path.suffix}"
         plots.save(figure, part)
         files.replace(path, part.read_bytes())
+    print(f"numba-gemm: wrote {path}", file=sys.stderr)
 
 
 # Waves --------------------------------------------------------------------------------------------
@@ -564,7 +576,7 @@ def _measure_waves(options: argparse.Namespace, output: Path | None, picture: Pa
     if picture:
         _save(_draw_waves(measured), picture)
     console = terminal.stdout()
-    console.print(_waves_table(gpu.name, measured))
+    terminal.show(console, _waves_table(gpu.name, measured))
     for series in measured:
         cliff = series.cliff()
         console.print(

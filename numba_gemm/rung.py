@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,8 @@ class Rung:
         ``cover(M, N, tile)``: the grid and block for a C of M x N.
     tile
         The default tile parameters, or None for a rung that has none.
+    tiles
+        The tile parameters by compute capability, for a rung that has other ones on other GPUs.
     make
         Makes the kernel for other tile parameters; None for a rung that has none.
     split
@@ -53,6 +55,7 @@ class Rung:
     kernel: Any = field(repr=False)
     cover: Callable[[int, int, Any], Geometry] = field(repr=False)
     tile: Tile | None = None
+    tiles: Mapping[tuple[int, int], Tile] = field(default_factory=dict, repr=False, hash=False)
     make: Callable[[Tile], Any] | None = field(default=None, repr=False)
     split: Callable[..., list[tuple[Any, Geometry, tuple[Any, ...]]]] | None = field(
         default=None, repr=False
@@ -75,6 +78,10 @@ class Rung:
             raise TileError(tile, [f"the rung {self.name} has no tile parameters"])
         with harness.between_launches():
             return self.make(tile)
+
+    def tile_on(self, compute_capability: tuple[int, int]) -> Tile | None:
+        """The tile for GPUs of that compute capability: the default one where it has no other."""
+        return self.tiles.get(compute_capability, self.tile)
 
     def why_illegal(self, tile: Tile) -> list[str]:
         """Every reason why this rung cannot be built for *tile*; empty where it can."""

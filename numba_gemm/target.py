@@ -14,6 +14,8 @@ Environment variables, strongest first:
 ``NUMBA_ENABLE_CUDASIM``
     Numba's own switch: ``1`` asks for the simulator, ``0`` for a GPU.  (Numba also reads it from
     ``.numba_config.yaml``.)
+``NUMBA_GEMM_QUIET``
+    Anything but nothing: the line is not printed.  Commands that run no kernel set it.
 """
 
 from __future__ import annotations
@@ -226,7 +228,8 @@ def _allocate_once() -> None:
 TARGET: Target = _decide()
 """Where kernels run in this process."""
 
-print(f"numba_gemm: {TARGET.reason}", file=sys.stderr)
+if not os.environ.get("NUMBA_GEMM_QUIET"):
+    print(f"numba_gemm: {TARGET.reason}", file=sys.stderr)
 
 with _without_cuda_runtime() if TARGET.is_simulator else contextlib.nullcontext():
     from numba import cuda  # only now: importing it is what makes the choice final

@@ -21,6 +21,7 @@ __all__ = [
     "folder",
     "milliseconds",
     "progress",
+    "show",
     "stdout",
     "table",
     "writable",
@@ -45,6 +46,13 @@ def stdout() -> Console:
 def table(title: str) -> Table:
     """An empty table, its title on the left and no more lines than it needs."""
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+
+
+def show(console: Console, table: Table) -> None:
+    """Print *table* below its title, which may be wider than the table."""
+    title, table.title = table.title, None
+    console.print(title, style="table.title", highlight=False, markup=False, soft_wrap=True)
+    console.print(table)
 
 
 def progress(console: Console) -> Progress:

@@ -31,6 +31,10 @@ class TileError(ValueError):
         return f"{self.tile} is illegal: {'; '.join(self.reasons)}"
 
 
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' if count != 1 else ''}"
+
+
 @dataclass(frozen=True)
 class Tile:
     """A block tile of BM x BN entries of C, advanced BK at a time along k, TM x TN entries a thread.
@@ -104,6 +108,15 @@ class Tile:
         by_shared_memory = SHARED_BYTES // (self.shared_bytes + RESERVED_SHARED_BYTES)
         return max(1, min(by_registers, by_threads, by_shared_memory, MAX_BLOCKS))
 
+    @property
+    def launch_registers(self) -> int:
+        """Registers a thread gets where a kernel asks for ``blocks``: what it needs, or what they leave.
+
+        A block of 512 threads that each need 41 is one of three, which have 40 each.
+        """
+        a_thread_has = REGISTERS // (self.blocks * max(1, self.threads)) // 8 * 8
+        return min(self.registers, a_thread_has)
+
     def check(
         self,
         requirements: dict[str, bool] | None = None,
@@ -172,7 +185,8 @@ class Tile:
         if self.WM and self.WN:
             reasons += self._reasons_of_warps()
         if self.threads % WARP:
-            reasons.append(f"{self.threads} threads a block are not whole warps of {WARP}")
+            are = "is" if self.threads == 1 else "are"
+            reasons.append(f"{_threads(self.threads)} a block {are} not whole warps of {WARP}")
         if self.threads > MAX_THREADS:
             reasons.append(f"{self.threads} threads a block are more than {MAX_THREADS}")
         for name in ("BK", "BN", "TM", "TN"):
@@ -182,7 +196,7 @@ class Tile:
             across = max(1, cols // vector)
             if self.threads % across or rows % (self.threads // across):
                 reasons.append(
-                    f"{self.threads} threads cannot fill the {rows} x {cols} chunk ({what}) "
+                    f"{_threads(self.threads)} cannot fill the {rows} x {cols} chunk ({what}) "
                     "in whole rows, all of them at once"
                 )
         shared_bytes = self.shared_bytes + 4 * padding * self.BK * self.stages
@@ -190,8 +204,9 @@ class Tile:
             reasons.append(f"{shared_bytes} bytes of shared memory are more than {MAX_SHARED_BYTES}")
         limit = min(MAX_REGISTERS, REGISTERS // self.threads)
         if self.registers > limit:
+            each = "its one thread" if self.threads == 1 else f"each of {self.threads} threads"
             reasons.append(
                 f"a {self.TM} x {self.TN} thread tile takes {self.registers} registers; "
-                f"each of {self.threads} threads has {limit}"
+                f"{each} has {limit}"
             )
         return reasons

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -156,6 +157,26 @@ def test_bad_input_is_one_line(arguments, message, capsys):
     assert output.err.count("\n") == 1
 
 
+@pytest.mark.simulator
+@pytest.mark.parametrize("shape", [("--size", "10000"), ("--shape", "512", "512", "513")], ids=" ".join)
+def test_the_simulator_refuses_what_it_would_never_finish(shape, capsys):
+    """Status 2 and one line that says how much it takes; nothing is begun."""
+    assert run("climb", *shape) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert re.fullmatch(
+        r"numba-gemm: \d+ x \d+ x \d+ is too large for the simulator.* at most 134217728\n", output.err
+    )
+
+
+@pytest.mark.simulator
+def test_the_largest_size_that_the_simulator_takes(monkeypatch, capsys):
+    """The limit itself is allowed."""
+    monkeypatch.setattr(cli, "SIMULATOR_PRODUCTS", 3 * 4 * 5)
+    assert run("climb", "--rungs", "naive", "--shape", 3, 4, 5) == 0
+    assert run("climb", "--rungs", "naive", "--shape", 3, 4, 6) == 2
+
+
 def test_ctrl_c_is_status_130(monkeypatch, capsys):
     """No traceback."""
 
@@ -182,6 +203,34 @@ def test_inspect_as_a_table(capsys):
     out = capsys.readouterr().out
     assert "registers" in out
     assert "FFMA R" in out
+
+
+def test_inspect_says_whose_kernel_split_k_shows(capsys):
+    """Its row is the one of async_copy, and a line says why; other rungs need none."""
+    assert run("inspect", "split_k", "async_copy") == 0
+    out = capsys.readouterr().out.replace("\n", " ")
+    assert out.count("the figures are those of the kernel that computes whole tiles") == 1
+    assert "split_k: the figures" in out
+    assert "which is async_copy's." in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("model", "--gpu", "T4"),
+        ("model", "--explain", "--gpu", "H200"),
+        ("inspect", "naive"),
+        ("tune", "--dry-run", "--portfolio", "--shape", "64", "64", "64", "--gpu", "H200"),
+    ],
+    ids=" ".join,
+)
+def test_commands_that_run_no_kernel_do_not_say_where_kernels_run(arguments):
+    """Nothing on stderr, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "numba_gemm", *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert done.stdout
 
 
 def test_the_module_is_the_command():

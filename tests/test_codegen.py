@@ -17,7 +17,7 @@ import pytest
 
 from numba_gemm import LADDER, Tile, codegen, dispatch
 from numba_gemm.codegen import CodegenError, Job, Report, ToolchainError, inspect, inspect_many
-from numba_gemm.rungs import naive, split_k, square
+from numba_gemm.rungs import autotuned, naive, split_k, square
 from numba_gemm.target import TARGET, cuda
 
 THREADS_PER_MULTIPROCESSOR = {"sm_80": 2048, "sm_86": 1536, "sm_89": 1536, "sm_90": 2048}
@@ -108,7 +108,8 @@ BUDGETS = {
     "split_k": Budget(blocks=1, per_k_step=140.5, wide_loads=48, padding=2 * 8 * 8, ffma_share=0.91),
 }
 
-LADDER_JOBS = [Job(rung.name, arch) for rung in LADDER for arch in THREADS_PER_MULTIPROCESSOR]
+# Their tiles are given, as autotuned has other ones, and would need other budgets, on other GPUs.
+LADDER_JOBS = [Job(rung.name, arch, rung.tile) for rung in LADDER for arch in THREADS_PER_MULTIPROCESSOR]
 shared_kernel = split_k.build_shared()
 SHARED_JOBS = [
     Job(f"{__name__}:shared_kernel", arch, split_k.TILE) for arch in THREADS_PER_MULTIPROCESSOR
@@ -240,8 +241,14 @@ def test_another_tile(reports):
     report = reports[Job("square", tile=SMALL_TILE)]
     assert report.tile == SMALL_TILE
     assert report.shared_bytes == SMALL_TILE.shared_bytes
-    assert report.registers < reports[Job("square")].registers
+    assert report.registers < reports[Job("square", tile=square.TILE)].registers
     assert report.loop.k_steps == int(report.loop.k_steps)
+
+
+@pytest.mark.usefixtures("reports")
+def test_the_tile_is_that_of_the_architecture():
+    """Where none is given, a rung that has several has the one for that compute capability."""
+    assert inspect("autotuned", "sm_86").tile == autotuned.FOUND[8, 6]
 
 
 @pytest.mark.parametrize("job", SHARED_JOBS, ids=lambda job: job.arch)
@@ -377,7 +384,7 @@ def test_json_has_what_follows_from_the_loop(reports):
 
 
 def test_disassembly_is_at_hand_but_not_in_the_way(reports):
-    report = reports[Job("square")]
+    report = reports[Job("square", tile=square.TILE)]
     assert "FFMA" in report.sass
     assert "sass" not in repr(report)
 

@@ -128,6 +128,8 @@ def test_explain_says_what_and_why():
     [measured, expected] = [n for n, line in enumerate(rest) if line.endswith(":")]
     assert "tiled2d 32x32x32 1x1" in rest[measured + 2]
     assert "split_k 128x256x8" in rest[expected + 1]
+    assert "multiples of 128 and K of 32, aligned, where N and K are multiples of 4, or else odd" in text
+    assert rest[measured] == "Measured for 4096x4096x4096 whole, the fastest tile of each rung:"
     assert "Measured" not in dispatch.explain(Problem(64, 64, 64), H200)
 
 

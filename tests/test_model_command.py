@@ -2,11 +2,14 @@
 
 import json
 import math
+import re
 
 import pytest
 
-from numba_gemm import LADDER, Tile, cli, model_command, terminal, waves
+from numba_gemm import LADDER, Problem, Tile, cli, model_command, terminal, waves
 from numba_gemm.model import devices
+from numba_gemm.rungs import autotuned, column
+from numba_gemm.search.space import short
 from numba_gemm.target import TARGET
 from numba_gemm.terminal import InputError
 
@@ -37,6 +40,11 @@ def test_the_table(capsys):
     assert "2.054 ms" in out
     assert all(f" {rung.name} " in out for rung in LADDER)
     assert "…" not in out
+    assert (
+        "H200: 132 multiprocessors, 66.9 TFLOP/s, 4,800 GB/s, ridge point 13.94 FLOP/byte"
+        in out.splitlines()
+    )
+    assert re.search(r" +model's *\n.* TFLOP/s *\n", out)
 
 
 def test_the_reference_problem(capsys):
@@ -60,6 +68,22 @@ def test_a_gpu_that_cannot_run_every_rung(capsys):
     out = capsys.readouterr().out
     assert " double_buffered " in out
     assert "async_copy" not in out
+
+
+def test_the_tile_is_that_of_the_gpu():
+    """The autotuned rung has one for the compute capability; the others have their own everywhere."""
+    a6000 = devices.named("A6000")
+    rows = {row.name: row for row in model_command.rows_of_the_ladder(Problem(512, 512, 512), a6000)}
+    assert rows["autotuned"].tile == autotuned.FOUND[8, 6]
+    assert rows["autotuned"].model.tiling.tiles == 16
+    assert all(rows[rung.name].tile == rung.tile for rung in LADDER if rung.name != "autotuned")
+
+
+def test_the_registers_of_column():
+    """Its launch bounds ask for three blocks on a multiprocessor, and the compiler sees to it."""
+    h200 = devices.named("H200")
+    rows = {row.name: row for row in model_command.rows_of_the_ladder(Problem(512, 512, 512), h200)}
+    assert rows["column"].model.occupancy.blocks == column.TILE.blocks == 3
 
 
 def test_the_record(tmp_path):
@@ -127,14 +151,20 @@ def test_waves_need_a_gpu(capsys, tmp_path):
         ("64x64x8x8x1", Tile(64, 64, 8, 8)),
         ("128x128x8x8x8x64x32", Tile(128, 128, 8, 8, 8, 64, 32)),
         ("128x256x8x8x16x64x64x2", Tile(128, 256, 8, 8, 16, 64, 64, 2)),
+        ("128x128x8x8x16x64x64x2", Tile(128, 128, 8, 8, 16, 64, 64, 2)),
+        ("128x256x8 8x16 w64x64 s2", Tile(128, 256, 8, 8, 16, 64, 64, 2)),
+        ("128x128x8 8x8 s2", Tile(128, 128, 8, 8, 8, stages=2)),
     ],
 )
 def test_tiles(text, tile):
     """As far as they are written out."""
     assert model_command.parse_tile(text) == tile
+    assert model_command.parse_tile(short(tile)) == tile
 
 
-@pytest.mark.parametrize("text", ["", "128", "1x2x3x4", "1x2x3x4x5x6", "1x2x3x4x5x6x7x8x9", "1.5x2x3"])
+@pytest.mark.parametrize(
+    "text", ["", "128", "1x2x3x4", "1x2x3x4x5x6", "1x2x3x4x5x6x7x8x9", "1.5x2x3", "1x2x3 s2"]
+)
 def test_what_is_no_tile(text):
     """Too few, too many, or no whole numbers."""
     with pytest.raises(InputError, match="it should be BMxBNxBK"):
@@ -145,12 +175,13 @@ def test_what_is_no_tile(text):
 
 
 @pytest.mark.parametrize("picture", ["roofline", "ladder", "tiles", "waves", "tilings", "banks"])
-def test_pictures(tmp_path, picture):
+def test_pictures(tmp_path, capsys, picture):
     """Each can be had from the command line."""
     pytest.importorskip("matplotlib")
     path = tmp_path / "picture.svg"
     assert run("--gpu", "H200", "--plot", path, "--picture", picture) == 0
     assert path.read_text().startswith("<?xml")
+    assert f"numba-gemm: wrote {path}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

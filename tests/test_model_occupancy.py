@@ -96,6 +96,22 @@ def test_the_prediction_of_whole_waves():
     assert model.floor == pytest.approx(problem.product_flops / H200.fp32_peak)
 
 
+@pytest.mark.parametrize(
+    ("tile", "registers", "blocks"),
+    [
+        (Tile(BM=64, BN=64, BK=8, TM=8), 40, 3),  # column: it needs 41, which would be 48 and two blocks
+        (Tile(BM=128, BN=128, BK=8, TM=8, TN=8), 104, 2),
+        (Tile(BM=256, BN=256, BK=8, TM=8, TN=8), 64, 1),  # 1024 threads: not one block with 104
+        (Tile(BM=128, BN=256, BK=8, TM=8, TN=16, WM=64, WN=64, stages=2), 176, 1),
+    ],
+)
+def test_registers_leave_room_for_the_blocks_of_the_launch_bounds(tile, registers, blocks):
+    """What the compiler is asked to do, the model takes to be done."""
+    model = prediction.predict(Problem(4096, 4096, 4096), tile, H200)
+    assert (tile.launch_registers, tile.blocks) == (registers, blocks)
+    assert model.occupancy.blocks >= tile.blocks
+
+
 def test_the_prediction_of_one_tile_more():
     """It costs the busiest multiprocessor a whole tile: a fifth one here."""
     tile = Tile(BM=128, BN=128, BK=8, TM=8, TN=8)

@@ -14,7 +14,7 @@ import pytest
 from numba_gemm.target import find_gpu
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # hides a GPU where there is one
-VARIABLES = ("NUMBA_GEMM_TARGET", "NUMBA_ENABLE_CUDASIM", "CUDA_VISIBLE_DEVICES")
+VARIABLES = ("NUMBA_GEMM_TARGET", "NUMBA_GEMM_QUIET", "NUMBA_ENABLE_CUDASIM", "CUDA_VISIBLE_DEVICES")
 USE = "import numba_gemm.rungs; from numba_gemm.target import TARGET; print(TARGET.kind)"
 
 
@@ -64,6 +64,13 @@ def assert_refused(finished, *phrases):
 def test_the_simulator_where_there_is_no_gpu(python):
     """Nothing is asked for, so it is whatever works; the line says what was missing."""
     assert_chose(python(USE, **NO_GPU), "simulator", "kernels run in Numba's CUDA simulator: ")
+
+
+def test_the_line_can_be_left_out(python):
+    """As commands do that run no kernel; what is refused is said all the same."""
+    finished = python(USE, NUMBA_GEMM_TARGET="simulator", NUMBA_GEMM_QUIET="1")
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "simulator\n", "")
+    assert_refused(python(USE, NUMBA_GEMM_TARGET="moon", NUMBA_GEMM_QUIET="1"), "'moon'")
 
 
 @pytest.mark.gpu

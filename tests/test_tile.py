@@ -330,3 +330,14 @@ def test_one_kernel_a_tile():
     tile = Tile(16, 16, 16)
     assert tiled2d.build(tile) is tiled2d.build(Tile(16, 16, 16))
     assert tiled2d.build(tile) is not tiled2d.kernel
+
+
+def test_a_block_of_one_thread_is_spoken_of_as_one():
+    """In every reason that counts threads."""
+    with pytest.raises(TileError) as caught:
+        Tile(16, 16, 6, 16, 16).check(vector=4)
+    text = str(caught.value)
+    assert "1 thread a block is not whole warps of 32" in text
+    assert "1 thread cannot fill the " in text
+    assert "takes 312 registers; its one thread has 255" in text
+    assert "1 threads" not in text

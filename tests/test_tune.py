@@ -57,7 +57,11 @@ def test_a_dry_run_lists_the_space_in_order(tmp_path, capsys):
     expected = [entry["predicted_seconds"] for entry in listed["candidates"]]
     by_model = [value for place, value in enumerate(expected) if place % 4 != 3]
     assert by_model == sorted(by_model)
-    assert "TM=# is not a multiple of #" in out
+    assert "TM=2 is not a multiple of 4" in out
+    assert "some for several reasons" in out
+    rows = [line for line in out.splitlines() if re.match(r" +\d+  vectorized ", line)]
+    random = [place for place, row in enumerate(rows) if row.rstrip().endswith("drawn at random")]
+    assert random == list(range(3, len(rows), 4))
     assert sum(entry["tiles"] for entry in record["refused"]) > 1000
 
     assert run(*given) == 0
@@ -73,6 +77,7 @@ def test_a_dry_run_of_the_portfolio(capsys, monkeypatch):
     for shape in SUITE:
         assert "{} x {} x {} on the H200".format(*shape) in out
     assert len(names(out)) == 24 * len(PORTFOLIO)
+    assert "at random" not in out
     assert run("--dry-run", "--portfolio", "--gpu", "V100", "--shape", 64, 64, 64) == 0
     assert {name.split()[0] for name in names(capsys.readouterr().out)} == {
         "double_buffered",

@@ -82,15 +82,15 @@ def predict(
     """Model *problem* computed in tiles of *tile*, one block each, on *gpu*.
 
     *registers* of a thread and *shared_bytes* of a block are those of a compiled kernel where they are
-    given, else the tile's own estimates.  *requested_bytes* is what the launch asks of global
-    memory, where more is known of it than the tile.  With *even*, blocks share the last tiles so that
-    all multiprocessors have equally much to do, at no cost, as split_k tries.  The tile is taken to be
-    legal.
+    given, else the tile's own estimates, no more registers than its launch bounds leave.
+    *requested_bytes* is what the launch asks of global memory, where more is known of it than the tile.
+    With *even*, blocks share the last tiles so that all multiprocessors have equally much to do, at no
+    cost, as split_k tries.  The tile is taken to be legal.
     """
     share = occupancy(
         gpu,
         tile.threads,
-        tile.registers if registers is None else registers,
+        tile.launch_registers if registers is None else registers,
         tile.shared_bytes if shared_bytes is None else shared_bytes,
     )
     tiles = quantization.tiling(problem.M, problem.N, tile.BM, tile.BN)

@@ -44,6 +44,7 @@ RUNG = Rung(
     kernel=kernel,
     cover=lambda M, N, tile: Geometry.cover(x=(N, tile.BN), y=(M, tile.BM), block=(tile.threads, 1)),
     tile=TILE,
+    tiles=FOUND,
     make=build,
     habits=Habits(rereads_edges=True),
 )

@@ -29,10 +29,15 @@ __all__ = [
     "Result",
     "Standing",
     "State",
+    "drawn_at_random",
     "ranked",
     "search",
     "seconds_left",
 ]
+
+
+EXPLORE = 4
+"""One in so many candidates is tried out of turn."""
 
 
 class CandidateError(RuntimeError):
@@ -136,7 +141,7 @@ def ranked(
     candidates: Iterable[Candidate],
     predicted: Callable[[Candidate], float],
     seed: int,
-    explore: int = 4,
+    explore: int = EXPLORE,
 ) -> list[Candidate]:
     """The order in which to try *candidates*: by predicted time, and every *explore*-th at random.
 
@@ -150,9 +155,14 @@ def ranked(
     rng = random.Random(seed)
     order: list[Candidate] = []
     while waiting:
-        at_random = len(order) % explore == explore - 1
+        at_random = drawn_at_random(len(order), explore)
         order.append(waiting.pop(rng.randrange(len(waiting)) if at_random else 0))
     return order
+
+
+def drawn_at_random(place: int, explore: int = EXPLORE) -> bool:
+    """Whether :func:`ranked` fills that *place*, counted from 0, at random."""
+    return place % explore == explore - 1
 
 
 def search(

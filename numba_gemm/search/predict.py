@@ -49,7 +49,7 @@ LAUNCH_SECONDS = 2e-6
 
 def limits(tile: Tile, gpu: devices.Gpu) -> list[str]:
     """Why no block of *tile* fits on a multiprocessor of *gpu*; empty where one does."""
-    share = occupancy(gpu, tile.threads, tile.registers, tile.shared_bytes)
+    share = occupancy(gpu, tile.threads, tile.launch_registers, tile.shared_bytes)
     return [
         f"no block of it fits on a multiprocessor of the {gpu.name}: too few {resource}"
         if resource != "shared memory"

@@ -27,7 +27,16 @@ from ..rungs import LADDER, named
 from ..target import TARGET
 from ..terminal import InputError
 from . import found, predict
-from .halving import HEATS, CandidateError, Result, State, ranked, search, seconds_left
+from .halving import (
+    HEATS,
+    CandidateError,
+    Result,
+    State,
+    drawn_at_random,
+    ranked,
+    search,
+    seconds_left,
+)
 from .journal import Journal, JournalBusyError, Shape
 from .lab import LabError, ProcessLab
 from .orders import permutations
@@ -219,10 +228,15 @@ def _dry_run(
         table.add_column("candidate", no_wrap=True)
         table.add_column("threads", justify="right")
         table.add_column("expected TFLOP/s", justify="right", no_wrap=True)
-        for place, candidate in enumerate(order, 1):
+        if space:
+            table.add_column("why here", no_wrap=True)
+        for place, candidate in enumerate(order):
             threads = str(candidate.tile.threads) if candidate.tile else ""
-            table.add_row(str(place), _label(candidate), threads, _tflops(shape, expected[candidate]))
-        console.print(table)
+            cells = [str(place + 1), _label(candidate), threads, _tflops(shape, expected[candidate])]
+            if space and drawn_at_random(place):
+                cells.append("drawn at random")
+            table.add_row(*cells)
+        terminal.show(console, table)
         record["shapes"].append(
             {
                 "shape": shape,
@@ -235,13 +249,13 @@ def _dry_run(
     if space:
         total = len(space.legal) + len(space.refused)
         table = terminal.table(
-            f"{len(space.refused)} of {total} combinations are refused; # stands for a number"
+            f"{len(space.refused)} of {total} combinations are refused, some for several reasons"
         )
         table.add_column("tiles", justify="right")
-        table.add_column("reason")
-        for kind, count, _ in space.reasons():
-            table.add_row(str(count), kind)
-        console.print(table)
+        table.add_column("reason, with the numbers of one of them")
+        for _, count, example in space.reasons():
+            table.add_row(str(count), example)
+        terminal.show(console, table)
         record["refused"] = [
             {"reason": kind, "tiles": count, "example": example}
             for kind, count, example in space.reasons()
@@ -301,7 +315,7 @@ def _tune(
                 records.append(_record(result, expected, cublas))
                 if result.winner:
                     winners.append(_found(gpu, result, cublas))
-                console.print(_table_of(result, expected, cublas, always, gpu))
+                terminal.show(console, _table_of(result, expected, cublas, always, gpu))
             kept = journal.finish()
     except (JournalBusyError, LabError) as error:
         raise InputError(str(error)) from error
