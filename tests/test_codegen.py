@@ -441,7 +441,7 @@ def test_error_reaches_the_caller(job, error, message):
 
 
 def test_architecture_older_than_the_rung_requires(monkeypatch):
-    monkeypatch.setattr(dispatch, "LADDER", [replace(naive.RUNG, requires=(9, 0))])
+    monkeypatch.setattr("numba_gemm.rungs.LADDER", [replace(naive.RUNG, requires=(9, 0))])
     codegen._find_kernel(Job("naive", "sm_90"), (9, 0))
     with pytest.raises(ValueError, match=r"arch is 'sm_80'.*sm_90"):
         codegen._find_kernel(Job("naive", "sm_80"), (8, 0))
