@@ -244,7 +244,7 @@ def test_dimensions_beyond_31_bits():
         gemm(empty, np.zeros((0, MAX_SIZE + 1), np.float32))
 
 
-@pytest.mark.parametrize("stream", ["x", 7, object()], ids=repr)
+@pytest.mark.parametrize("stream", ["x", 7, object()], ids=["text", "number", "object"])
 def test_what_is_no_stream(stream):
     """It is refused before anything is written, also where the simulator could do without it."""
     arguments = operands()
