@@ -92,7 +92,7 @@ def test_kinds_of_reasons(space):
     reasons = space.reasons()
     counts = [count for _, count, _ in reasons]
     assert counts == sorted(counts, reverse=True)
-    assert len(reasons) == len({kind for kind, _, _ in reasons}) < 12
+    assert len(reasons) == len({kind for kind, _, _ in reasons}) < 16
     [(count, example)] = [(n, one) for kind, n, one in reasons if kind == "TM=# is not a multiple of #"]
     assert count == sum(tile.TM == 2 for tile in space.refused if tile.BM % tile.TM == 0)
     assert example == "TM=2 is not a multiple of 4"
