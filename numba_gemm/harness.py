@@ -37,6 +37,7 @@ __all__ = [
     "Reference",
     "Verification",
     "VerificationError",
+    "between_launches",
     "check",
     "compare_with_numpy",
     "multiprocessors",

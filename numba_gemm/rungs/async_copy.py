@@ -53,7 +53,8 @@ TILE = Tile(BM=128, BN=256, BK=8, TM=8, TN=16, WM=64, WN=64, stages=2)
 PADDING = 8
 
 # The order in which a thread multiplies its columns.  It decides how the assembler deals out registers,
-# and the fastest of those tried, for this very kernel, is several per cent above the average.
+# and this one of some 70 tried, among the fastest with rows that are aligned and with rows that are not,
+# is several per cent above the average.
 FOUND_ORDER = (4, 1, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0)
 
 
