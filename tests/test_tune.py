@@ -9,7 +9,7 @@ from fake_lab import FakeLab
 
 from numba_gemm import LADDER, Tile, cli, dispatch, records
 from numba_gemm.model import devices
-from numba_gemm.rungs import double_buffered, vectorized
+from numba_gemm.rungs import autotuned, double_buffered, vectorized
 from numba_gemm.search import found, plot, tune
 from numba_gemm.search.portfolio import PORTFOLIO
 from numba_gemm.search.space import Candidate
@@ -218,6 +218,14 @@ def test_the_winner_is_kept_and_used(lab, tmp_path, capsys, cache):
     [failure] = entry["failures"]
     assert failure["failed"] == "verify"
     assert records.convert(failure, Candidate) == WRONG
+
+
+def test_a_rung_is_compared_with_the_one_below(lab, capsys):
+    """What the search gained over the tile that its kernel had there is in the table."""
+    assert run("--rung", "autotuned") == 0
+    out = capsys.readouterr().out
+    assert f"{Candidate('autotuned', autotuned.TILE)}, its own" in out
+    assert f"{Candidate('autotuned', vectorized.TILE)}, that of vectorized" in out
 
 
 def test_the_portfolio_is_raced_on_every_shape(lab, tmp_path, capsys):

@@ -9,7 +9,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,10 +76,7 @@ def run(options: argparse.Namespace) -> int:
         candidates = space.candidates
     if not candidates:
         raise InputError(f"the {gpu.name} can run none of the candidates")
-    # What the others are compared with: the rung as it is.
-    always = candidates[:1] if options.orders else []
-    if space and named(space.rung).tile in space.legal:
-        always = [Candidate(space.rung, named(space.rung).tile)]
+    always = {candidates[0]: "its own"} if options.orders else _yardsticks(space) if space else {}
     if options.dry_run:
         _dry_run(candidates, space, shapes, gpu, options.seed, output)
         return 0
@@ -168,6 +165,17 @@ def _space(name: str | None, gpu: devices.Gpu) -> Space:
         return enumerate_space(rung, lambda tile: predict.limits(tile, gpu))
     except ValueError as error:
         raise InputError(str(error)) from error
+
+
+def _yardsticks(space: Space) -> dict[Candidate, str]:
+    """What other tiles are compared with: the rung's own and that of the rung below, and whose it is.
+
+    One that the rung refuses is not among them.
+    """
+    rung = named(space.rung)
+    below = LADDER[max(0, LADDER.index(rung) - 1)]
+    whose = {below.tile: f"that of {below.name}", rung.tile: "its own"}
+    return {Candidate(rung.name, tile): name for tile, name in whose.items() if tile in space.legal}
 
 
 def _orders(name: str | None, gpu: devices.Gpu, count: int, seed: int) -> list[Candidate]:
@@ -272,7 +280,7 @@ def _tune(
     gpu: devices.Gpu,
     shapes: Sequence[Shape],
     candidates: Sequence[Candidate],
-    always: Sequence[Candidate],
+    always: Mapping[Candidate, str],
     output: Path | None,
 ) -> int:
     what = "portfolio" if options.portfolio else candidates[0].rung
@@ -309,7 +317,13 @@ def _tune(
                 budget = max(0.0, left) / (len(shapes) - number)
                 watch = _watcher(progress, shape, budget)
                 result = search(
-                    order, shape, lab, journal, always=always or order[:1], budget=budget, watch=watch
+                    order,
+                    shape,
+                    lab,
+                    journal,
+                    always=list(always) or order[:1],
+                    budget=budget,
+                    watch=watch,
                 )
                 cublas = _cublas(lab, shape, errors, said=bool(records and not records[-1]["cublas"]))
                 records.append(_record(result, expected, cublas))
@@ -489,10 +503,10 @@ def _table_of(
     result: Result,
     expected: dict[Candidate, float],
     cublas: float | None,
-    always: Sequence[Candidate],
+    always: Mapping[Candidate, str],
     gpu: devices.Gpu,
 ) -> Any:
-    """The fastest of a search, the rung's own tile and cuBLAS."""
+    """The fastest of a search, those of *always* with their names, and cuBLAS."""
     title = f"{_name(result.shape)}, {gpu.name}: {len(result.first)} candidates timed"
     if result.left_out:
         title += f", {result.left_out} left out for lack of time"
@@ -507,7 +521,7 @@ def _table_of(
         if place >= SHOWN and standing.candidate not in always:
             continue
         table.add_row(
-            _label(standing.candidate) + (", its own" if standing.candidate in always else ""),
+            ", ".join(filter(None, (_label(standing.candidate), always.get(standing.candidate)))),
             terminal.milliseconds(standing.seconds),
             _tflops(result.shape, standing.seconds),
             f"{cublas / standing.seconds:.1%}" if cublas else "",
