@@ -124,7 +124,9 @@ class ProcessLab:
                 yield candidate, self._refused.get(candidate)
         finally:
             for _, future in coming:
-                if future is not None:
+                # One that runs is left to end: its process would be killed and another started, which
+                # takes longer, and dies with a traceback where the lab is closed meanwhile.
+                if future is not None and not future.running():
                     future.cancel()
 
     def race(self, candidate: Candidate, shape: Shape, rounds: int) -> tuple[float, ...]:
