@@ -499,6 +499,9 @@ UNTOUCHED = np.float32(6.125e7)
 WIDEST = 1024
 """The widest block tile that :func:`check` looks for."""
 
+CROWD = 40, 1280
+"""Block tiles down and across C where :func:`check` is to see blocks crowd a GPU, and entries at most."""
+
 
 @dataclass(frozen=True, repr=False)
 class Check:
@@ -541,13 +544,14 @@ def check(
     shapes
         M, N and K of the problems, the first with several alphas and betas.  By default four: one past
         a tile in each direction, with a K that few numbers divide; exactly one tile; a single entry; no
-        k at all.
+        k at all.  On a GPU a large one follows, whose blocks compete, so that races come to light.
     seed
         Of the random input; a fresh one where it is None.
 
     Where beta is 0, C is NaN before.  The rows above and below C are looked after, and so are A and B.
     In the simulator, threads run one at a time and shared memory begins as NaN
-    (:mod:`numba_gemm.simulator`), so that a barrier too few is seen every time; on a GPU it may go well.
+    (:mod:`numba_gemm.simulator`), so that a barrier too few is seen every time.  On a GPU it is seen where
+    warps happen to be unlucky, and never where a block is one warp; compute-sanitizer's racecheck looks.
 
     Returns a :class:`Check`, also where the kernel raised an error in the simulator.  Raises TypeError
     for a kernel that is none, ValueError for no shapes, TargetError where nothing can be launched, and
@@ -560,7 +564,11 @@ def check(
     cover = geometry if callable(geometry) else functools.partial(geometry.geometry, tile=tile)
     if shapes is None:
         rows, cols = _block_tile(cover)
-        shapes = ((rows + 1, cols + 1, 37), (rows, cols, 32), (1, 1, 1), (rows, 1, 0))
+        shapes = [(rows + 1, cols + 1, 37), (rows, cols, 32), (1, 1, 1), (rows, 1, 0)]
+        if TARGET.is_gpu:
+            tiles, most = CROWD
+            down, across = (size * max(1, min(tiles, most // size)) + 1 for size in (rows, cols))
+            shapes.append((down, across, 3000))
     if not shapes:
         raise ValueError("shapes is empty; it should have at least one")
     seed = int(np.random.default_rng().integers(2**32)) if seed is None else seed

@@ -168,13 +168,15 @@ def read_b(tile: Tile, split: bool = False, *, warp: int = 0, k: int = 0, j: int
 def store_a(tile: Tile, padding: int = 0, along_k: int | None = None, *, warp: int = 0) -> Access:
     """One float of A a thread, stored transposed; the first of those that it stores.
 
-    A thread has four neighbours of k, ``fetch4``'s, and BK / 4 threads share a row; with *along_k*,
-    so many threads share a row and have one k each, as ``copy_async`` by the float deals them out.
+    A thread has four neighbours of k, and two lanes share a row, as ``quad_of`` deals them out; with
+    *along_k*, so many threads share a row and have one k each, as ``copy_async`` by the float does.
     """
     thread = _threads(warp)
     if along_k is None:
-        across = tile.BK // VECTOR
-        row, k = thread // across, thread % across * VECTOR
+        quads = tile.BK // VECTOR
+        along, down = quads if quads % 2 else 2, tile.threads // quads
+        row = thread // along % down
+        k = (thread // (along * down) * along + thread % along) * VECTOR
     else:
         row, k = thread // along_k, thread % along_k
     addresses = WORD_BYTES * (k * (tile.BM + padding) + row)

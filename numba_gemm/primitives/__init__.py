@@ -14,6 +14,7 @@ from .loops import unroll
 from .matrices import (
     clamp,
     fetch4,
+    quad_of,
     stage4,
     stage4_transposed,
     stage_remainder,
@@ -36,6 +37,7 @@ __all__ = [
     "launch_bounds",
     "load4",
     "problem_size",
+    "quad_of",
     "rows_are_aligned",
     "stage",
     "stage4",

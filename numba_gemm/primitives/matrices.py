@@ -18,7 +18,7 @@ from .index import index
 from .jit import device_function
 from .vectors import load4, store4
 
-__all__ = ["clamp", "fetch4", "stage4", "stage4_transposed", "stage_remainder", "update4"]
+__all__ = ["clamp", "fetch4", "quad_of", "stage4", "stage4_transposed", "stage_remainder", "update4"]
 
 
 @device_function
@@ -59,6 +59,20 @@ def stage4(source, row0, col0, tile, cols, thread, threads, wide):
 
 
 @device_function
+def quad_of(thread, quads, threads):
+    """Row and first column of the four floats that *thread* copies, where a row has *quads* fours.
+
+    Two lanes share a row and a warp has 16 rows, so that to store it transposed takes a run of 16 banks
+    for each of the two.  Were more of a row dealt out to a warp, more runs would share the 32 banks.
+    """
+    along = quads if quads % 2 else 2
+    if along == quads:
+        return thread // along, thread % along * 4
+    down = threads // quads
+    return thread // along % down, (thread // (along * down) * along + thread % along) * 4
+
+
+@device_function
 def stage4_transposed(source, row0, col0, tile, rows, thread, threads, wide):
     """Copy *rows* rows from (row0, col0) on into the columns of *tile*, four floats at a time.
 
@@ -76,7 +90,7 @@ def stage4_transposed(source, row0, col0, tile, rows, thread, threads, wide):
             tile[c, r + first] = x0
             tile[c + half, r + first] = x1
     else:
-        r, c = thread // (cols // 4), thread % (cols // 4) * 4
+        r, c = quad_of(thread, cols // 4, threads)
         for first in range(0, rows, threads // (cols // 4)):
             row = clamp(row0 + r + first, M)
             x0, x1, x2, x3 = fetch4(source, row, col0 + c, wide)

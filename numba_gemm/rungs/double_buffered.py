@@ -39,6 +39,7 @@ from numba_gemm.primitives import (
     launch_bounds,
     load4,
     problem_size,
+    quad_of,
     rows_are_aligned,
     stage_remainder,
     store4,
@@ -82,7 +83,7 @@ def build(tile: Tile = TILE):
     def fetch(A, B, row0, col0, k0, next_A, next_B, wide):
         """Begin to read this thread's part of a chunk into registers."""
         thread = thread_x()
-        r, k = thread // (BK // 4), thread % (BK // 4) * 4
+        r, k = quad_of(thread, BK // 4, THREADS)
         for n in range(0, A_FLOATS, 4):
             row = clamp(row0 + r + n // 4 * A_ROWS, index(A.shape[0]))
             next_A[n], next_A[n + 1], next_A[n + 2], next_A[n + 3] = fetch4(A, row, k0 + k, wide)
@@ -102,7 +103,7 @@ def build(tile: Tile = TILE):
     def store(next_A, next_B, As, Bs, buffer, wide):
         """Store it, A transposed, to the rows from *buffer* on."""
         thread = thread_x()
-        r, k = thread // (BK // 4), thread % (BK // 4) * 4
+        r, k = quad_of(thread, BK // 4, THREADS)
         to = window(As, buffer + k, r)
         for n in range(A_FLOATS):
             to[n % 4, n // 4 * A_ROWS] = next_A[n]

@@ -44,7 +44,7 @@ from numba_gemm.primitives import (
 from numba_gemm.rung import Rung
 from numba_gemm.tile import Tile
 
-TILE = Tile(BM=128, BN=128, BK=8, TM=8, TN=8, WM=64, WN=32)
+TILE = Tile(BM=128, BN=128, BK=16, TM=8, TN=8, WM=64, WN=32)
 
 PADDING = 4
 
