@@ -469,7 +469,9 @@ with debugging.simulator_only():
 
 
 # %% tags=["exercise"]
-T = 4 if TARGET.is_simulator else 16  # 16 threads are soon simulated; a race on a GPU takes several warps
+T = (
+    4 if TARGET.is_simulator else 16
+)  # 16 threads are soon simulated; a race on a GPU takes several warps
 
 
 @cuda.jit

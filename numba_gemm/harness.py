@@ -500,7 +500,7 @@ WIDEST = 1024
 """The widest block tile that :func:`check` looks for."""
 
 CROWD = 40, 1280
-"""Block tiles down and across C where :func:`check` is to see blocks crowd a GPU, and entries at most."""
+"""Block tiles along a side of C where :func:`check` crowds a GPU with blocks, and entries at most."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -550,8 +550,8 @@ def check(
 
     Where beta is 0, C is NaN before.  The rows above and below C are looked after, and so are A and B.
     In the simulator, threads run one at a time and shared memory begins as NaN
-    (:mod:`numba_gemm.simulator`), so that a barrier too few is seen every time.  On a GPU it is seen where
-    warps happen to be unlucky, and never where a block is one warp; compute-sanitizer's racecheck looks.
+    (:mod:`numba_gemm.simulator`), so that a barrier too few is seen every time.  On a GPU it is seen
+    where warps happen to be unlucky, hardly where a block is one warp; there is compute-sanitizer.
 
     Returns a :class:`Check`, also where the kernel raised an error in the simulator.  Raises TypeError
     for a kernel that is none, ValueError for no shapes, TargetError where nothing can be launched, and

@@ -6,6 +6,8 @@ and the register file of the device, and on what the compiler makes of each comb
 combinations are tried, and the fastest is written down, by compute capability. On an H200 it is one
 that asks for more of global memory, 21 FLOP per byte instead of 32, and has twice the k in a chunk and
 thread tiles of 16 x 4: 18% faster than the tile of the rung below, at place 100 of 341 by the model.
+One reason is seen afterwards: a warp reads the fragments of one k in 12 passes over shared memory, 8 for
+A and 4 for B, instead of 4 and 16, as lanes side by side now read B side by side.
 
 Source: S. Boehm, kernel 9, whose search found the parameters for the A100 (8.0) and the A6000 (8.6).
 Those for 9.0 were found by ``numba-gemm tune --rung autotuned`` on an H200, which timed 248 of the

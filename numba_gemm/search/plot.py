@@ -46,7 +46,9 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     for panel in panels[len(shapes) :]:
         panel.set_axis_off()
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(shapes) == 1 else 4)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=2 if len(shapes) == 1 else 4, fontsize="small"
+    )
     figure.suptitle(f"{record['what']}: every candidate on one {record['device']}")
     figure.savefig(path, dpi=150)
 
@@ -54,6 +56,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
 def _panel(panel: Any, entry: Mapping[str, Any], alone: bool) -> None:
     """One shape: points for candidates, lines for the model and cuBLAS."""
     flop = 2 * math.prod(entry["shape"]) / 1e12
+    candidates = len(entry["standings"]) + entry["left_out"] + len(entry["failures"])
     standings = sorted(entry["standings"], key=lambda standing: standing["predicted_rank"])
     places = [standing["predicted_rank"] for standing in standings]
     speeds = [flop / standing["seconds"] for standing in standings]
@@ -70,7 +73,7 @@ def _panel(panel: Any, entry: Mapping[str, Any], alone: bool) -> None:
         if winner and {name: standing[name] for name in winner} == winner:
             label = "fastest"
             if alone:
-                label += f": {standing['name']}, {speed:.1f} TFLOP/s, at place {place} of {places[-1]}"
+                label += f": {standing['name']}, {speed:.1f} TFLOP/s, at place {place} of {candidates}"
             panel.scatter([place], [speed], s=90, marker="*", color=ORANGE, zorder=3, label=label)
     panel.set_ylim(0, 1.05 * top)
     panel.set_title(" x ".join(map(str, entry["shape"])), fontsize="medium")
