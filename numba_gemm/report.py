@@ -391,14 +391,16 @@ def _missing(what: str) -> str:
 
 
 def _provenance(run: Run) -> str:
-    """The GPU, the versions, the day and the command, in a sentence."""
+    """The GPU, the versions, the day and the command, in a sentence; of several, where they stand."""
     about = run.environment
     versions = about.get("versions", {})
     parts = [f"One {about['device']}"]
     if "driver" in about:
         parts.append(f"driver {about['driver']}")
     parts += [f"{name} {versions[name]}" for name in ("numba", "numba-cuda") if name in versions]
-    return f"{', '.join(parts)}; {run.date}; `{run.command}`."
+    commands = run.command.count("; ") + 1
+    by = f"`{run.command}`" if commands == 1 else f"{commands} commands, in the table of the environment"
+    return f"{', '.join(parts)}; {run.date}; {by}."
 
 
 def ladder(run: Run) -> str:

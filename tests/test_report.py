@@ -235,6 +235,8 @@ def test_parts_of_a_run(record, path, run, tmp_path):
     whole = report.load_all(parts)
     assert whole.figures == run.figures
     assert whole.command == "part 0; part 1"
+    assert "2 commands, in the table of the environment." in report.ladder(whole)
+    assert "| command | `part 0; part 1` |" in report.environment(whole)
     with pytest.raises(ValueError, match="ladder: naive at 4096 x 4096 x 4096 is there twice"):
         report.load_all([path, parts[0]])
     record["machine_info"]["numba_gemm"]["driver"] = "9.9"
