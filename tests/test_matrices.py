@@ -146,6 +146,8 @@ TRANSPOSED_TILES = {  # rows and columns of what is copied, threads
     "one round": (32, 4, 32),
     "several rounds": (16, 8, 8),
     "a row at a time": (4, 16, 4),
+    "two fours a row and warp": (32, 16, 64),
+    "three fours a row": (16, 12, 24),
 }
 
 

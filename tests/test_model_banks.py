@@ -118,6 +118,15 @@ def test_padding_is_what_makes_the_difference():
     assert wavefronts("asynchronous", WIDE, padding=4)[0] == 2
 
 
+@pytest.mark.parametrize("BK", [8, 16, 32])
+def test_padding_cures_the_store_at_every_depth(BK):
+    """A warp stores from 16 rows, two fours of each, however many there are."""
+    tile = Tile(128, 128, BK, 8, 8, 64, 32)
+    for warp in range(8):
+        assert banks.store_a(tile, warp=warp).wavefronts == 2
+        assert banks.store_a(tile, 4, warp=warp).wavefronts == 1
+
+
 def test_linearized_reads_never_conflict():
     """Whichever column of its tile a thread reads, and whichever warp."""
     for warp in range(8):
