@@ -22,6 +22,7 @@ from . import device, operands
 from .problem import Problem
 from .simulator import in_turn
 from .target import TARGET, TargetError, cuda
+from .tile import MAX_THREADS
 
 if TYPE_CHECKING:
     from .rung import Rung
@@ -102,6 +103,16 @@ class Geometry:
     def threads(self) -> int:
         """Threads in a block."""
         return math.prod(self.block)
+
+    def validate(self) -> None:
+        """Raise ValueError where no GPU takes such a launch, which the simulator does."""
+        most = (MAX_GRID_X, MAX_GRID_YZ, MAX_GRID_YZ)
+        for name, size, limit in zip("xyz", self.grid, most, strict=True):
+            if not 0 <= size <= limit:
+                raise ValueError(f"the grid has {size} blocks in {name}; it can have 0 to {limit}")
+        if min(self.block) < 1 or self.threads > MAX_THREADS:
+            shape = " x ".join(map(str, self.block))
+            raise ValueError(f"a block is {shape} threads; it can have 1 to {MAX_THREADS}")
 
 
 _one_launch = threading.RLock()
@@ -499,7 +510,10 @@ UNTOUCHED = np.float32(6.125e7)
 WIDEST = 1024
 """The widest block tile that :func:`check` looks for."""
 
-CROWD = 40, 1280
+UNKNOWN_SIDE = 32
+"""What it takes for a side of the block tile where the grid does not depend on that side of C."""
+
+CROWD = 40, 3000
 """Block tiles along a side of C where :func:`check` crowds a GPU with blocks, and entries at most."""
 
 
@@ -550,31 +564,49 @@ def check(
 
     Where beta is 0, C is NaN before.  The rows above and below C are looked after, and so are A and B.
     In the simulator, threads run one at a time and shared memory begins as NaN
-    (:mod:`numba_gemm.simulator`), so that a barrier too few is seen every time.  On a GPU it is seen
+    (:mod:`numba_gemm.simulator`), so that a barrier too few is seen every time; a barrier that some
+    threads do not reach is not, nor more shared memory than a GPU has.  On a GPU it is seen
     where warps happen to be unlucky, hardly where a block is one warp; there is compute-sanitizer.
 
     Returns a :class:`Check`, also where the kernel raised an error in the simulator.  Raises TypeError
-    for a kernel that is none, ValueError for no shapes, TargetError where nothing can be launched, and
-    what a GPU raises.
+    for a kernel or a geometry that is none, ValueError for no shapes and for a launch that no GPU takes,
+    TargetError where nothing can be launched, and what a GPU raises.
     """
     if not hasattr(kernel, "py_func"):
         raise TypeError(f"kernel is a {type(kernel).__name__}; it should be made by cuda.jit")
     if TARGET.kind == "compiler":
         raise TargetError(f"nothing can be launched: {TARGET.reason}")
-    cover = geometry if callable(geometry) else functools.partial(geometry.geometry, tile=tile)
+    asked: Callable[[int, int], Geometry]
+    if callable(geometry):
+        asked = geometry
+        if tile is not None:
+            raise TypeError("tile is for a rung; a function of M and N knows its own")
+    elif hasattr(geometry, "geometry"):
+        asked = functools.partial(geometry.geometry, tile=tile)
+    else:
+        raise TypeError(f"geometry is a {type(geometry).__name__}; it should be a function or a rung")
+
+    def cover(M: int, N: int) -> Geometry:
+        found = asked(M, N)
+        if not isinstance(found, Geometry):
+            raise TypeError(f"geometry({M}, {N}) is a {type(found).__name__}; it should be a Geometry")
+        found.validate()
+        return found
+
     if shapes is None:
         rows, cols = _block_tile(cover)
         shapes = [(rows + 1, cols + 1, 37), (rows, cols, 32), (1, 1, 1), (rows, 1, 0)]
         if TARGET.is_gpu:
-            tiles, most = CROWD
-            down, across = (size * max(1, min(tiles, most // size)) + 1 for size in (rows, cols))
-            shapes.append((down, across, 3000))
-    if not shapes:
+            shapes.append((*_crowd(rows, cols), 3001))
+    wanted = [tuple(shape) for shape in shapes]
+    if not wanted:
         raise ValueError("shapes is empty; it should have at least one")
+    for shape in wanted:
+        if len(shape) != 3:
+            raise ValueError(f"shapes has {shape}; each should be M, N and K")
     seed = int(np.random.default_rng().integers(2**32)) if seed is None else seed
-    first = Problem(*shapes[0], 0.75, -0.5)
-    problems = [Problem(*shape) for shape in shapes]
-    problems[1:1] = [first, dataclasses.replace(first, alpha=0.0)]
+    problems = [Problem(M, N, K) for M, N, K in wanted]
+    problems[1:1] = [dataclasses.replace(problems[0], alpha=alpha, beta=-0.5) for alpha in (0.75, 0.0)]
     worst, entries = 0.0, 0
     for problem in problems:
         for backwards in (False, True) if problem == problems[0] and TARGET.is_simulator else (False,):
@@ -590,11 +622,19 @@ def check(
     return Check(message, True, problems[-1], None, worst)
 
 
+def _crowd(rows: int, cols: int) -> tuple[int, int]:
+    """A C of more blocks than a GPU runs at once, where they cover *rows* x *cols*: several hundred."""
+    tiles, most = CROWD
+    down, across = (size * max(1, min(tiles, most // size)) + 1 for size in (rows, cols))
+    return down, across
+
+
 def _block_tile(cover: Callable[[int, int], Geometry]) -> tuple[int, int]:
     """Rows and columns of C that one block covers, found by asking for grids."""
     one = cover(1, 1).blocks
-    rows = next((n for n in range(1, WIDEST) if cover(n + 1, 1).blocks > one), WIDEST)
-    cols = next((n for n in range(1, WIDEST) if cover(1, n + 1).blocks > one), WIDEST)
+    widest = range(1, WIDEST + 1)
+    rows = next((n for n in widest if cover(n + 1, 1).blocks > one), UNKNOWN_SIDE)
+    cols = next((n for n in widest if cover(1, n + 1).blocks > one), UNKNOWN_SIDE)
     return rows, cols
 
 

@@ -55,6 +55,13 @@ def _made(measured: report.Run, options: argparse.Namespace) -> dict[Path, str]:
     """
     new: dict[Path, str] = {}
     folder = options.output or options.files[0].parent
+    terminal.distinct(
+        [
+            *(("--readme", readme) for readme in dict.fromkeys(options.readme)),
+            ("--slim", options.slim),
+            ("--output", options.output and options.output / "report.md"),
+        ]
+    )
     for readme in options.readme:
         try:
             text = readme.read_bytes().decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from . import files
 __all__ = [
     "MOST_ELEMENTS",
     "InputError",
+    "distinct",
     "folder",
     "milliseconds",
     "progress",
@@ -88,6 +90,17 @@ def writable(path: Path | None, option: str = "--json") -> Path | None:
         raise InputError(f"{option} {path}: {error.strerror or error}") from error
     except RuntimeError as error:
         raise InputError(f"{option} {path}: it is a link to itself") from error
+
+
+def distinct(paths: Iterable[tuple[str, Path | None]]) -> None:
+    """Refuse two options, given with their files, that would write the same one."""
+    taken: dict[Path, str] = {}
+    for option, path in paths:
+        if path is None:
+            continue
+        other = taken.setdefault(path.resolve(), option)
+        if other is not option:
+            raise InputError(f"{other} and {option} are both to write {path}")
 
 
 def folder(path: Path, option: str) -> None:

@@ -226,3 +226,66 @@ def test_the_seed_decides():
     """The same one gives the same outcome."""
     one, other = (harness.check(kernel_that(right), blocks, seed=3) for _ in range(2))
     assert one == other
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "message"),
+    [
+        ((1, 1, 1), (80, 64), "a block is 80 x 64 threads; it can have 1 to 1024"),
+        ((1, 1, 1), (0, 1), "a block is 0 x 1 threads"),
+        ((1, 65536, 1), (1, 1), "the grid has 65536 blocks in y; it can have 0 to 65535"),
+        ((-1, 1, 1), (1, 1), "the grid has -1 blocks in x"),
+    ],
+)
+def test_a_launch_that_no_gpu_takes(grid, block, message):
+    """The simulator would take it."""
+    with pytest.raises(ValueError, match=message):
+        harness.check(kernel_that(right), lambda M, N: Geometry(grid, block))
+
+
+@pytest.mark.parametrize("geometry", [None, "naive", lambda M, N: None, lambda M, N: ((1, 1), (4, 4))])
+def test_what_is_no_geometry(geometry):
+    with pytest.raises(TypeError, match="should be a"):
+        harness.check(kernel_that(right), geometry)
+
+
+def test_a_tile_is_for_a_rung():
+    with pytest.raises(TypeError, match="tile is for a rung"):
+        harness.check(kernel_that(right), blocks, tile=Tile(8, 8, 8))
+
+
+@pytest.mark.parametrize("shapes", [[(3, 3)], [(3, 3, 3), (3, 3, 3, 5)]])
+def test_shapes_that_are_none(shapes):
+    with pytest.raises(ValueError, match="each should be M, N and K"):
+        harness.check(kernel_that(right), blocks, shapes=shapes)
+
+
+@cuda.jit
+def with_strides(A, B, C, alpha, beta):
+    """One row of C after the other, as many at a time as there are threads."""
+    M, N, K = problem_size(A, B, alpha)
+    for row in range(thread_x(), M, 8):
+        for col in range(N):
+            total = float32(0)
+            for k in range(K):
+                total += A[row, k] * B[k, col]
+            update(C, row, col, total, alpha, beta)
+
+
+def test_a_grid_that_does_not_depend_on_the_size():
+    """Whatever a block covers then, the problems are small."""
+    outcome = harness.check(with_strides, lambda M, N: Geometry((1, 1, 1), (8, 1)))
+    assert outcome
+    assert outcome.problem.M <= 33
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols"), [(1, 1), (4, 4), (16, 16), (128, 128), (128, 256), (256, 128), (1, 256)]
+)
+def test_a_crowd_of_blocks(rows, cols):
+    """Twice as many as an H200 has multiprocessors, off the tile, and not for minutes."""
+    down, across = harness._crowd(rows, cols)
+    assert -(-down // rows) * -(-across // cols) >= 2 * 132
+    assert rows == 1 or down % rows == 1
+    assert cols == 1 or across % cols == 1
+    assert max(down, across) <= 3001

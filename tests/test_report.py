@@ -399,6 +399,16 @@ def test_ends_of_lines_stay(run, path, tmp_path):
     assert filled == report.fill(marked("suite"), run, tmp_path, tmp_path).replace("\n", "\r\n")
 
 
+def test_one_file_for_two_options(path, tmp_path, capsys):
+    """Is refused, and what was in it stays."""
+    readme = tmp_path / "report.md"
+    readme.write_text("mine <!-- report:suite --><!-- /report -->")
+    for options in (("--slim", readme), ("--output", tmp_path)):
+        assert cli.main(["report", str(path), "--readme", str(readme), *map(str, options)]) == 2
+        assert "are both to write" in capsys.readouterr().err
+    assert readme.read_text().startswith("mine ")
+
+
 @pytest.mark.parametrize("command", ["pytest <!-- /report --> x", "<!-- report:suite -->"])
 def test_figures_with_a_marker_in_them(record, path, tmp_path, capsys, command):
     """They would end the place that they stand in."""

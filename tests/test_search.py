@@ -345,6 +345,11 @@ def test_a_damaged_journal_is_set_aside(tmp_path, damage):
         assert journal.outcomes == []
     [aside] = tmp_path.glob("*.damaged-*")
     assert aside.read_bytes() == damage
+    path.write_bytes(damage + b"again")
+    with pytest.warns(UserWarning, match="damaged"), Journal(path, ABOUT):
+        pass
+    assert aside.read_bytes() == damage
+    assert len(list(tmp_path.glob("*.damaged-*"))) == 2
 
 
 def test_one_search_at_a_time(tmp_path):

@@ -220,6 +220,37 @@ def test_the_winner_is_kept_and_used(lab, tmp_path, capsys, cache):
     assert records.convert(failure, Candidate) == WRONG
 
 
+def test_files_that_could_not_be_written_in_the_end(lab, tmp_path, capsys):
+    """Are refused before the search: devices, files of another kind, one file for two."""
+    mine = tmp_path / "mine.md"
+    mine.write_text("# mine")
+    both = tmp_path / "both.svg"
+    for given, message in (
+        (("--found", "/dev/full"), "--found /dev/full: it is a device or a pipe"),
+        (("--found", mine), "it has no results of a search"),
+        (("--json", both, "--plot", both), "--json and --plot are both to write"),
+        (("--gpu", ""), "--gpu names a GPU for --dry-run"),
+        (("--rung", ""), "there is no rung"),
+    ):
+        assert run("--rung", "vectorized", *given) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+    assert mine.read_text() == "# mine"
+    assert not lab.raced
+
+
+def test_what_is_kept_does_not_wait_for_the_rest(lab, cache, tmp_path, monkeypatch):
+    """Winners are in the cache, and the journal is not over, where something else fails in the end."""
+
+    def fail(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(tune.terminal, "write_json", fail)
+    given = "--rung", "vectorized", "--json", tmp_path / "tune.json"
+    assert run(*given) != 0
+    assert found.load("H200")
+    assert not list(cache.glob("tune/*.done.jsonl"))
+
+
 def test_a_rung_is_compared_with_the_one_below(lab, capsys):
     """What the search gained over the tile that its kernel had there is in the table."""
     assert run("--rung", "autotuned") == 0

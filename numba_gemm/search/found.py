@@ -40,6 +40,7 @@ __all__ = [
     "add",
     "best",
     "cache_folder",
+    "check",
     "classes",
     "keep",
     "load",
@@ -226,10 +227,18 @@ def keep(results: Iterable[Found]) -> list[Path]:
 def add(path: Path, results: Iterable[Found]) -> None:
     """Add results to a file of any name, such as one that is to come with the package.
 
-    Raises OSError where it cannot be read or written.
+    Raises OSError where it cannot be read or written, ValueError where it is damaged, or of another
+    kind; it is left as it is then.
     """
     with _locked(path):
-        write(path, _merged(_read_or_set_aside(path), results))
+        write(path, _merged(_read(path), results))
+
+
+def check(path: Path) -> None:
+    """Raise what :func:`add` would, and OSError for a device or a pipe, which cannot be added to."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is a device or a pipe")
+    _read(path)
 
 
 def _locked(path: Path) -> FileLock:

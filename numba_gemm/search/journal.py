@@ -6,6 +6,7 @@ measured again.  The first line says what the search is; each other line is one 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import warnings
@@ -53,7 +54,8 @@ class Outcome:
 
 def set_aside(path: Path, why: str) -> Path:
     """Rename a damaged file, so that it is in nobody's way and can be looked at, and warn of it."""
-    aside = path.with_name(f"{path.name}.damaged-{os.getpid()}")
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in itertools.count(1))
+    aside = next(name for name in names if not name.exists())
     os.replace(path, aside)
     warnings.warn(f"{path} is damaged ({why}); it is now {aside.name}", stacklevel=3)
     return aside

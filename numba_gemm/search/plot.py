@@ -88,7 +88,15 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         draw(json.loads(Path(arguments[0]).read_text(encoding="utf-8")), Path(arguments[1]))
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+    except (
+        OSError,
+        LookupError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        RecursionError,
+        ImportError,
+    ) as error:
         print(f"{arguments[0]}: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     return 0

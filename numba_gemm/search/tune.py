@@ -60,7 +60,10 @@ def run(options: argparse.Namespace) -> int:
     if options.plot:
         _check_picture(options.plot)
     terminal.writable(options.found, "--found")
+    if options.found:
+        _check_found(options.found)
     terminal.writable(options.plot, "--plot")
+    terminal.distinct((f"--{name}", getattr(options, name)) for name in ("json", "plot", "found"))
     if options.portfolio and (options.rung or options.orders):
         other = "--rung" if options.rung else "--orders"
         raise InputError(f"--portfolio and {other} exclude each other: it has several rungs")
@@ -98,15 +101,25 @@ def _check_picture(path: Path) -> None:
         raise InputError(f"--plot {path}: its name should end in one of .{', .'.join(known)}")
 
 
+def _check_found(path: Path) -> None:
+    """Refuse a file to which results could not be added in the end."""
+    try:
+        found.check(path)
+    except OSError as error:
+        raise InputError(f"--found {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InputError(f"--found {path}: it has no results of a search: {error}") from error
+
+
 # What to search ----------------------------------------------------------------------------------
 
 
 def _gpu(options: argparse.Namespace) -> devices.Gpu:
     """The GPU at hand, or the one to list candidates for."""
-    if options.gpu and not options.dry_run:
+    if options.gpu is not None and not options.dry_run:
         raise InputError("--gpu names a GPU for --dry-run; a search runs on the one at hand")
     try:
-        if options.gpu:
+        if options.gpu is not None:
             return devices.named(options.gpu)
         return devices.current() or devices.named(DRY_RUN_GPU)
     except (RuntimeError, ValueError) as error:
@@ -158,7 +171,7 @@ def read_shapes(path: Path) -> list[Shape]:
 def _space(name: str | None, gpu: devices.Gpu) -> Space:
     """The space of the rung *name*, by default the highest with tile parameters that *gpu* can run."""
     try:
-        rung = named(name) if name else _highest(gpu)
+        rung = _highest(gpu) if name is None else named(name)
         if rung.requires > gpu.compute_capability:
             needed = "{}.{}".format(*rung.requires)
             raise ValueError(f"the rung {rung.name} needs compute capability {needed}")
@@ -181,7 +194,7 @@ def _yardsticks(space: Space) -> dict[Candidate, str]:
 def _orders(name: str | None, gpu: devices.Gpu, count: int, seed: int) -> list[Candidate]:
     """Orders of columns for the rung *name*, its own first."""
     try:
-        candidates = permutations(named(name) if name else _highest(gpu), count, seed)
+        candidates = permutations(_highest(gpu) if name is None else named(name), count, seed)
     except ValueError as error:
         raise InputError(str(error)) from error
     if not _able(candidates, gpu):
@@ -301,45 +314,46 @@ def _tune(
     budget_for_all = options.budget or (math.inf if options.portfolio else BUDGET * len(shapes))
     begun = time.monotonic()
     try:
-        with (
-            Journal(path, about) as journal,
-            ProcessLab(gpu, shapes, options.seed) as lab,
-            _progress(errors) as progress,
-        ):
-            if journal.outcomes:
-                errors.print(f"numba-gemm: going on from {len(journal.outcomes)} outcomes in {path}")
-            if options.portfolio:  # few candidates, many shapes: compile first, then time undisturbed
-                _compile_all(lab, candidates, progress)
-            explore = not (options.portfolio or options.orders)
-            for number, shape in enumerate(shapes):
-                order, expected = _ranked(candidates, shape, gpu, options.seed, explore)
-                left = budget_for_all - (time.monotonic() - begun)
-                budget = max(0.0, left) / (len(shapes) - number)
-                watch = _watcher(progress, shape, budget)
-                result = search(
-                    order,
-                    shape,
-                    lab,
-                    journal,
-                    always=list(always) or order[:1],
-                    budget=budget,
-                    watch=watch,
-                )
-                cublas = _cublas(lab, shape, errors, said=bool(records and not records[-1]["cublas"]))
-                records.append(_record(result, expected, cublas))
-                if result.winner:
-                    winners.append(_found(gpu, result, cublas))
-                terminal.show(console, _table_of(result, expected, cublas, always, gpu))
-            kept = journal.finish()
+        with Journal(path, about) as journal:
+            with ProcessLab(gpu, shapes, options.seed) as lab, _progress(errors) as progress:
+                if journal.outcomes:
+                    errors.print(f"numba-gemm: going on from {len(journal.outcomes)} outcomes in {path}")
+                if (
+                    options.portfolio
+                ):  # few candidates, many shapes: compile first, then time undisturbed
+                    _compile_all(lab, candidates, progress)
+                explore = not (options.portfolio or options.orders)
+                for number, shape in enumerate(shapes):
+                    order, expected = _ranked(candidates, shape, gpu, options.seed, explore)
+                    left = budget_for_all - (time.monotonic() - begun)
+                    budget = max(0.0, left) / (len(shapes) - number)
+                    watch = _watcher(progress, shape, budget)
+                    result = search(
+                        order,
+                        shape,
+                        lab,
+                        journal,
+                        always=list(always) or order[:1],
+                        budget=budget,
+                        watch=watch,
+                    )
+                    cublas = _cublas(
+                        lab, shape, errors, said=bool(records and not records[-1]["cublas"])
+                    )
+                    records.append(_record(result, expected, cublas))
+                    if result.winner:
+                        winners.append(_found(gpu, result, cublas))
+                    terminal.show(console, _table_of(result, expected, cublas, always, gpu))
+            record = about | {"budget_seconds": _finite(budget_for_all), "shapes": records}
+            record["rounds"] = [heat.rounds for heat in HEATS]
+            complete = _save(options, record, winners, output, errors)
+            kept = journal.finish()  # until here, the same command goes on with what is measured
     except (JournalBusyError, LabError) as error:
         raise InputError(str(error)) from error
     except KeyboardInterrupt:
         print(f"numba-gemm: the same command goes on from {path}", file=sys.stderr)
         raise
     errors.print(f"numba-gemm: every measurement is in {kept}", highlight=False)
-    record = about | {"budget_seconds": _finite(budget_for_all), "shapes": records}
-    record["rounds"] = [heat.rounds for heat in HEATS]
-    complete = _save(options, record, winners, output, errors)
     if options.orders:  # gemm takes a rung's order as its module has it
         for winner in winners:
             console.print(f"{_name(winner.shape)}: FOUND_ORDER = {winner.candidate.order}")
@@ -373,12 +387,12 @@ def _save(
         plot.draw(record, options.plot)
 
     writes: list[Callable[[], object]] = []
+    if not options.orders:
+        writes.append(keep)
     if output:
         writes.append(partial(terminal.write_json, output, record))
     if options.found and not options.orders:
         writes.append(partial(found.add, options.found, winners))
-    if not options.orders:
-        writes.append(keep)
     if options.plot:
         writes.append(draw)
     complete = True
