@@ -469,9 +469,8 @@ with debugging.simulator_only():
 
 
 # %% tags=["exercise"]
-T = (
-    4 if TARGET.is_simulator else 16
-)  # 16 threads are soon simulated; a race on a GPU takes several warps
+# Few threads where they are simulated; several warps where a race has to happen by itself.
+T = 4 if TARGET.is_simulator else 16
 
 
 @cuda.jit
@@ -502,9 +501,9 @@ harness.check(mine, blocks_of(T, T), seed=1)
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
-# The one behind the multiplying. (In the simulator it is missed every time. On a GPU all small
-# problems go well, and the last one of the check, with 41 x 41 blocks, does not. Were a block one
-# warp, whose lanes happen to go in step, no check would notice. Nothing promises that they do.)
+# The one behind the multiplying. (In the simulator the check fails every time without it. On a GPU
+# all small problems go well, and the last one, with 41 x 41 blocks, does not. Were a block one warp,
+# whose lanes happen to go in step, no check would notice. Nothing promises that they do.)
 #
 # ```python
 # @cuda.jit
@@ -773,9 +772,10 @@ harness.check(mine, blocks_of(8, 8, threads=(4, 4)), seed=1)
 #   ([jit.py](../numba_gemm/primitives/jit.py)).
 # - `stage`: a block's threads copy a chunk of A or B to shared memory, with zeros beyond the edge
 #   ([helpers.py](../numba_gemm/primitives/helpers.py)). `stage4` and `stage4_transposed` copy
-#   four floats at a time and have no zeros: beyond the last row or column they take that one again
-#   (`clamp`), as nobody stores what comes of it. `stage_remainder` copies what is left of k behind the
-#   last whole chunk, and zeros after it ([matrices.py](../numba_gemm/primitives/matrices.py)).
+#   four floats at a time (`quad_of` says which thread copies which) and have no zeros: beyond the last
+#   row or column they take that one again (`clamp`), as nobody stores what comes of it.
+#   `stage_remainder` copies what is left of k behind the last whole chunk, and zeros after it
+#   ([matrices.py](../numba_gemm/primitives/matrices.py)).
 # - `load4`, `store4`: four floats in one instruction. `rows_are_aligned(A)`: whether every row begins
 #   at a multiple of 16 bytes, as they require, called `wide` from there on
 #   ([vectors.py](../numba_gemm/primitives/vectors.py)). `fetch4`: four floats, in one instruction
@@ -979,7 +979,8 @@ picture(
         "TFLOP/s if nothing but arithmetic and memory counted",
         f"What the model expects of some tiles at {SIZE}",
     ),
-    "The model's expectation for a dozen tiles, from the best to the worst, with several that tie",
+    "The model's expectation for some tiles from the best to the worst, several of which tie, and last for "
+    "the tile of vectorized and the one that was found",
 )
 
 # %% [markdown]
@@ -1046,7 +1047,9 @@ Markdown(
     f"A block tile of {tile.BM} x {tile.BN} has {levels.warps[0]} x {levels.warps[1]} warp tiles of {tile.WM} x {tile.WN}, "
     f"each of those {levels.lanes[0]} x {levels.lanes[1]} lanes with {levels.entries[0]} x {levels.entries[1]} entries. "
     f"For one k a warp reads {tile.WM + tile.WN} floats from shared memory where it read {sum(before)} with "
-    f"{before[0]} x {before[1]}."
+    f"{before[0]} x {before[1]}. The tile has changed as well, from `{short(vectorized.TILE)}` in `vectorized` and "
+    f"`{short(autotuned.FOUND[9, 0])}` in `autotuned` to `{short(tile)}`: the block of the one with the depth of the "
+    "other. What is recorded below is due to both."
 )
 
 # %%
@@ -1309,7 +1312,8 @@ picture(
 left = registers_left(tile, H200)
 fits = occupancy.occupancy(H200, tile.threads, left, tile.shared_bytes)
 Markdown(
-    f"The chunks take {tile.shared_bytes} bytes of shared memory, twice what one would. A thread has {tile.TM} x {tile.TN} "
+    f"The chunks, {tile.BK} k deep instead of {padded.TILE.BK}, take {tile.shared_bytes} bytes of shared memory, twice "
+    f"what one of that depth would. A thread has {tile.TM} x {tile.TN} "
     f"entries now, {traffic.shared_loads(tile.TM, tile.TN, vector=4):.3g} loads a multiply-add. `launch_bounds` "
     f"asks for {tile.blocks} blocks of {tile.threads} threads on a multiprocessor, which leaves a thread up to {left} of "
     f"its {H200.limits.registers} registers; {fits.blocks} fit, and one multiplies while the other waits at its barrier."

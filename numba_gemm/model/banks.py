@@ -168,8 +168,8 @@ def read_b(tile: Tile, split: bool = False, *, warp: int = 0, k: int = 0, j: int
 def store_a(tile: Tile, padding: int = 0, along_k: int | None = None, *, warp: int = 0) -> Access:
     """One float of A a thread, stored transposed; the first of those that it stores.
 
-    A thread has four neighbours of k, and two lanes share a row, as ``quad_of`` deals them out; with
-    *along_k*, so many threads share a row and have one k each, as ``copy_async`` by the float does.
+    A thread has four neighbours of k, and two lanes share a row as far as ``quad_of`` can deal them out
+    so; with *along_k*, so many threads share a row and have one k each, as ``copy_async`` does.
     """
     thread = _threads(warp)
     if along_k is None:
