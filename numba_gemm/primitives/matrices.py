@@ -64,7 +64,7 @@ def quad_of(thread, quads, threads):
 
     Two lanes share a row and a warp has 16 rows, so that to store it transposed takes a run of 16 banks
     for each of the two.  Were more of a row dealt out to a warp, more runs would share the 32 banks, as
-    they do where *threads* are too few for 16 rows.  Of an odd number of fours, a row is dealt out whole.
+    they do where *threads* are too few for 16 rows.  Rows of an odd number of fours are dealt out whole.
     """
     along = quads if quads % 2 else 2
     if along == quads:
