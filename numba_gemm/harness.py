@@ -564,9 +564,9 @@ def check(
 
     Where beta is 0, C is NaN before.  The rows above and below C are looked after, and so are A and B.
     In the simulator, threads run one at a time and shared memory begins as NaN
-    (:mod:`numba_gemm.simulator`), so that a barrier too few is seen every time; a barrier that some
-    threads do not reach is not, nor more shared memory than a GPU has.  On a GPU it is seen
-    where warps happen to be unlucky, hardly where a block is one warp; there is compute-sanitizer.
+    (:mod:`numba_gemm.simulator`), so that a barrier too few is seen every time.  On a GPU it is seen
+    where warps happen to be unlucky, which one alone hardly is; compute-sanitizer looks there.  Not seen
+    in the simulator are a barrier that some threads do not reach and too much shared memory.
 
     Returns a :class:`Check`, also where the kernel raised an error in the simulator.  Raises TypeError
     for a kernel or a geometry that is none, ValueError for no shapes and for a launch that no GPU takes,
@@ -593,12 +593,7 @@ def check(
         found.validate()
         return found
 
-    if shapes is None:
-        rows, cols = _block_tile(cover)
-        shapes = [(rows + 1, cols + 1, 37), (rows, cols, 32), (1, 1, 1), (rows, 1, 0)]
-        if TARGET.is_gpu:
-            shapes.append((*_crowd(rows, cols), 3001))
-    wanted = [tuple(shape) for shape in shapes]
+    wanted = [tuple(shape) for shape in (_shapes(cover, TARGET.is_gpu) if shapes is None else shapes)]
     if not wanted:
         raise ValueError("shapes is empty; it should have at least one")
     for shape in wanted:
@@ -622,8 +617,21 @@ def check(
     return Check(message, True, problems[-1], None, worst)
 
 
+def _shapes(cover: Callable[[int, int], Geometry], crowded: bool) -> list[tuple[int, int, int]]:
+    """The problems of :func:`check` where none are named; *crowded* adds one of many blocks.
+
+    That is left out where the grid does not grow with C: there is no crowd, and much to do for each.
+    """
+    rows, cols = _block_tile(cover)
+    shapes = [(rows + 1, cols + 1, 37), (rows, cols, 32), (1, 1, 1), (rows, 1, 0)]
+    crowd = _crowd(rows, cols)
+    if crowded and cover(*crowd).blocks > cover(1, 1).blocks:
+        shapes.append((*crowd, 3001))
+    return shapes
+
+
 def _crowd(rows: int, cols: int) -> tuple[int, int]:
-    """A C of more blocks than a GPU runs at once, where they cover *rows* x *cols*: several hundred."""
+    """A C of more blocks of *rows* x *cols* than a GPU runs at once, but for very large ones."""
     tiles, most = CROWD
     down, across = (size * max(1, min(tiles, most // size)) + 1 for size in (rows, cols))
     return down, across

@@ -99,7 +99,7 @@ def distinct(paths: Iterable[tuple[str, Path | None]]) -> None:
         if path is None:
             continue
         other = taken.setdefault(path.resolve(), option)
-        if other is not option:
+        if other != option:
             raise InputError(f"{other} and {option} are both to write {path}")
 
 

@@ -279,6 +279,14 @@ def test_a_grid_that_does_not_depend_on_the_size():
     assert outcome.problem.M <= 33
 
 
+def test_problems_where_none_are_named():
+    """On a GPU one more, of many blocks, but not where the grid stays as it is."""
+    small = [(5, 5, 37), (4, 4, 32), (1, 1, 1), (4, 1, 0)]
+    assert harness._shapes(blocks, crowded=False) == small
+    assert harness._shapes(blocks, crowded=True) == [*small, (161, 161, 3001)]
+    assert len(harness._shapes(lambda M, N: Geometry((1, 1, 1), (8, 1)), crowded=True)) == 4
+
+
 @pytest.mark.parametrize(
     ("rows", "cols"), [(1, 1), (4, 4), (16, 16), (128, 128), (128, 256), (256, 128), (1, 256)]
 )

@@ -67,7 +67,7 @@ def quad_of(thread, quads, threads):
     they do where *threads* are too few for 16 rows.  Rows of an odd number of fours are dealt out whole.
     """
     along = quads if quads % 2 else 2
-    if along == quads:
+    if along == quads:  # the same in fewer instructions
         return thread // along, thread % along * 4
     down = threads // quads
     return thread // along % down, (thread // (along * down) * along + thread % along) * 4

@@ -19,6 +19,9 @@ __all__ = ["draw"]
 BLUE, ORANGE, GREEN, BLACK = "#0072B2", "#D55E00", "#009E73", "#000000"
 PANELS_ACROSS = 4
 
+UNREADABLE = LookupError, TypeError, ValueError, ArithmeticError, RecursionError
+"""What a file of another kind, or a damaged one, ends in."""
+
 
 def draw(record: Mapping[str, Any], path: Path) -> None:
     """Draw the searches in *record*, as ``--json`` writes it, one panel a shape, to *path*.
@@ -88,15 +91,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         draw(json.loads(Path(arguments[0]).read_text(encoding="utf-8")), Path(arguments[1]))
-    except (
-        OSError,
-        LookupError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        RecursionError,
-        ImportError,
-    ) as error:
+    except (OSError, ImportError, *UNREADABLE) as error:
         print(f"{arguments[0]}: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     return 0

@@ -309,42 +309,15 @@ def _tune(
     path = found.cache_folder() / "tune" / f"{what.replace(' ', '-')}-{_digest(about)}.jsonl"
     errors = Console(stderr=True)
     console = terminal.stdout()
-    records: list[dict[str, Any]] = []
-    winners: list[found.Found] = []
-    budget_for_all = options.budget or (math.inf if options.portfolio else BUDGET * len(shapes))
-    begun = time.monotonic()
+    budget = options.budget or (math.inf if options.portfolio else BUDGET * len(shapes))
     try:
         with Journal(path, about) as journal:
-            with ProcessLab(gpu, shapes, options.seed) as lab, _progress(errors) as progress:
-                if journal.outcomes:
-                    errors.print(f"numba-gemm: going on from {len(journal.outcomes)} outcomes in {path}")
-                if (
-                    options.portfolio
-                ):  # few candidates, many shapes: compile first, then time undisturbed
-                    _compile_all(lab, candidates, progress)
-                explore = not (options.portfolio or options.orders)
-                for number, shape in enumerate(shapes):
-                    order, expected = _ranked(candidates, shape, gpu, options.seed, explore)
-                    left = budget_for_all - (time.monotonic() - begun)
-                    budget = max(0.0, left) / (len(shapes) - number)
-                    watch = _watcher(progress, shape, budget)
-                    result = search(
-                        order,
-                        shape,
-                        lab,
-                        journal,
-                        always=list(always) or order[:1],
-                        budget=budget,
-                        watch=watch,
-                    )
-                    cublas = _cublas(
-                        lab, shape, errors, said=bool(records and not records[-1]["cublas"])
-                    )
-                    records.append(_record(result, expected, cublas))
-                    if result.winner:
-                        winners.append(_found(gpu, result, cublas))
-                    terminal.show(console, _table_of(result, expected, cublas, always, gpu))
-            record = about | {"budget_seconds": _finite(budget_for_all), "shapes": records}
+            if journal.outcomes:
+                errors.print(f"numba-gemm: going on from {len(journal.outcomes)} outcomes in {path}")
+            records, winners = _measure(
+                options, gpu, shapes, candidates, always, journal, budget, errors
+            )
+            record = about | {"budget_seconds": _finite(budget), "shapes": records}
             record["rounds"] = [heat.rounds for heat in HEATS]
             complete = _save(options, record, winners, output, errors)
             kept = journal.finish()  # until here, the same command goes on with what is measured
@@ -365,6 +338,39 @@ def _tune(
             highlight=False,
         )
     return 0 if complete and len(winners) == len(shapes) else 1
+
+
+def _measure(
+    options: argparse.Namespace,
+    gpu: devices.Gpu,
+    shapes: Sequence[Shape],
+    candidates: Sequence[Candidate],
+    always: Mapping[Candidate, str],
+    journal: Journal,
+    budget_for_all: float,
+    errors: Console,
+) -> tuple[list[dict[str, Any]], list[found.Found]]:
+    """Race the candidates at every shape and show each race; everything about them, and the winners."""
+    records: list[dict[str, Any]] = []
+    winners: list[found.Found] = []
+    explore = not (options.portfolio or options.orders)
+    begun = time.monotonic()
+    with ProcessLab(gpu, shapes, options.seed) as lab, _progress(errors) as progress:
+        if options.portfolio:  # few candidates, many shapes: compile first, then time undisturbed
+            _compile_all(lab, candidates, progress)
+        for number, shape in enumerate(shapes):
+            order, expected = _ranked(candidates, shape, gpu, options.seed, explore)
+            left = budget_for_all - (time.monotonic() - begun)
+            budget = max(0.0, left) / (len(shapes) - number)
+            watch = _watcher(progress, shape, budget)
+            first = list(always) or order[:1]
+            result = search(order, shape, lab, journal, always=first, budget=budget, watch=watch)
+            cublas = _cublas(lab, shape, errors, said=bool(records and not records[-1]["cublas"]))
+            records.append(_record(result, expected, cublas))
+            if result.winner:
+                winners.append(_found(gpu, result, cublas))
+            terminal.show(terminal.stdout(), _table_of(result, expected, cublas, always, gpu))
+    return records, winners
 
 
 def _save(
